@@ -1,0 +1,40 @@
+# Every target does its own set-up: a virtual environment and the pinned versions of constraints.txt.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+
+.PHONY: demo test check test-latest table docs clean
+
+demo: $(STAMP)            ## gray a few generated pictures, see κ fall: demo/report.html
+	$(BIN)/wellcond demo
+
+test: $(STAMP)            ## the whole suite (GPU tests skip where there is no GPU)
+	$(PYTEST)
+
+check: $(STAMP)           ## lint, format, types, doctests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --doctest-modules src
+
+test-latest:              ## the suite on the newest versions that pip finds
+	$(MAKE) test VENV=.venv-latest CONSTRAINTS= PIP_FLAGS=--upgrade
+
+table: $(STAMP)           ## README's results from results/*.json
+	$(BIN)/python -m wellcond.bench.table
+
+docs: $(STAMP)            ## README's picture, from computed numbers
+	$(BIN)/python docs/kappa.py
+
+clean:
+	rm -rf $(VENV) .venv-latest demo
+
+CONSTRAINTS ?= -c constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "wellcond needs Python 3.11 or newer and found %d.%d; say make PYTHON=python3.11" % v[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[dev]' $(CONSTRAINTS)
+	@touch $@

@@ -1,0 +1,62 @@
+"""wellcond: see, fix and train through the conditioning of vision transformers.
+
+    spectral   singular_values, condition_number, effective_rank, stable_rank, numerical_floor, spectral_map
+    graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
+
+Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+_ROOM_OF = {
+    "singular_values": "spectral",
+    "condition_number": "spectral",
+    "effective_rank": "spectral",
+    "stable_rank": "spectral",
+    "numerical_floor": "spectral",
+    "spectral_map": "spectral",
+    "gray_tokens": "graying",
+    "TokenGraying": "graying",
+    "gray": "graying",
+    "ungray": "graying",
+}
+
+__all__ = [
+    "TokenGraying",
+    "__version__",
+    "condition_number",
+    "effective_rank",
+    "gray",
+    "gray_tokens",
+    "numerical_floor",
+    "singular_values",
+    "spectral_map",
+    "stable_rank",
+    "ungray",
+]
+
+if TYPE_CHECKING:
+    from .graying import TokenGraying, gray, gray_tokens, ungray
+    from .spectral import (
+        condition_number,
+        effective_rank,
+        numerical_floor,
+        singular_values,
+        spectral_map,
+        stable_rank,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,92 @@
+"""What both benchmarks share as commands: options, the device, the recorded command line."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..config import BenchConfig
+
+
+def check_device(device: str) -> None:
+    """ValueError where the device is missing."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch sees no CUDA device here: say --device cpu.")
+
+
+def chosen_parts(asked: str | None, known: list[str], default: list[str]) -> list[str]:
+    """The parts of "a,c", in the order of ``known``; ``default`` if nothing was asked."""
+    if asked is None:
+        return default
+    names = [name.strip() for name in asked.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise ValueError(f"There is no part {', '.join(unknown) or asked!r}: choose from {', '.join(known)}.")
+    return [name for name in known if name in names]
+
+
+def command_line(config: BenchConfig, **extra: str | None) -> str:
+    """The command that repeats this run; of paths only the last name, results are published."""
+    words = ["python -m", f"wellcond.bench.{config.what}", "--device", config.device]
+    for option, path in (("--data", config.data), ("--out", config.out)):
+        words += [option, Path(path).resolve().name] if path else []
+    words += ["--quick"] if config.quick else []
+    for option, value in extra.items():
+        words += [f"--{option}", f'"{value}"' if " " in value else value] if value else []
+    return " ".join(words)
+
+
+def parse(
+    what: str, arguments: list[str] | None, known_parts: list[str], *options: str
+) -> tuple[BenchConfig, dict[str, Any]]:
+    """Options of ``python -m wellcond.bench.WHAT`` → the config, and further keywords of ``run``."""
+    parser = argparse.ArgumentParser(prog=f"python -m wellcond.bench.{what}")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--data", type=Path, help="parquet file or folder, or image folder (default: procedural)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the JSON file")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run?")
+    parser.add_argument("--parts", help=f"some of {','.join(known_parts)}")
+    parser.add_argument("--commit", help="recorded where there is no git checkout")
+    for option in options:
+        parser.add_argument(f"--{option}", help='comma-separated, such as "svd, dct exact, svd ahead"')
+    given = vars(parser.parse_args(arguments))
+    config = BenchConfig(what=what, **{k: given.pop(k) for k in ("device", "data", "out", "quick")})  # pyright: ignore[reportArgumentType]
+    return config, given
+
+
+def main(run: Any, what: str, known_parts: list[str], *options: str) -> None:
+    """Parse and run; a mistake in the input is one line and exit status 2."""
+    config, keywords = parse(what, None, known_parts, *options)
+    try:
+        run(config, **keywords)
+    except ValueError as error:
+        raise SystemExit(_complain(what, error)) from None
+
+
+def _complain(what: str, error: ValueError) -> int:
+    import sys
+
+    print(f"wellcond.bench.{what}: {error}", file=sys.stderr)
+    return 2
+
+
+def print_summary(result: dict[str, Any]) -> None:
+    """Rows and bars, the numbers that matter only; the file has the rest."""
+    for row in result["rows"]:
+        print(f"{row['part']} {row['device']:4} {row['name']:44} {row.get('failed') or _numbers(row)}")
+    for bar in result["bars"]:
+        if bar["value"] is not None:
+            verdict = {True: "met", False: "MISSED", None: bar.get("why", "")}[bar["met"]]
+            print(f"{bar['name']}: {bar['value']:.4g} ({bar['sense']} {bar['limit']:g}) {verdict}")
+
+
+def _numbers(row: dict[str, Any]) -> str:
+    low, high = row["ratio_ci"]
+    shown = f"{row['median_ms']:10.3f} ms {row['ratio']:8.4f} [{low:.4f}, {high:.4f}]"
+    if row.get("peak_memory_ratio"):
+        shown += f" memory {row['peak_memory_ratio']:.3f}"
+    errors = [row.get(f"error_{k}") for k in ("fro", "log_sigma", "log_kappa", "residual", "handover")]
+    return shown + "".join(f" {e:.1e}" for e in errors if e is not None)

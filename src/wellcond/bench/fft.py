@@ -1,0 +1,69 @@
+"""Part d of the graying benchmark: DCT graying by matrix products against the same by FFT (``torch-dct``).
+
+Both go from images to images, in float32: unfold, transform, shrink, transform back, fold.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import oracle
+from .images import Pictures, normalise
+from .timing import clock_for, interleave, timing_row
+from .training import graying_module
+from .variants import EPSILON, PRECISIONS, Variant
+from .workloads import Graying
+
+
+def fft_graying(patch_size: int, epsilon: float) -> Callable[[Tensor], Tensor]:
+    """Images → images through ``torch_dct.dct_2d`` and ``idct_2d``; ImportError if torch-dct is missing."""
+    import torch_dct
+
+    def gray(images: Tensor) -> Tensor:
+        B, C, H, W = images.shape
+        p = patch_size
+        blocks = images.reshape(B, C, H // p, p, W // p, p).permute(0, 2, 4, 3, 5, 1)
+        coefficients = torch_dct.dct_2d(blocks.reshape(B, -1, p * p * C), norm="ortho")
+        tokens = torch_dct.idct_2d(oracle.shrink(coefficients, epsilon), norm="ortho")
+        return tokens.reshape(blocks.shape).permute(0, 5, 1, 3, 2, 4).reshape(B, C, H, W)
+
+    return gray
+
+
+def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> list[dict[str, Any]]:
+    """Rows of one batch shape: FFT (the baseline), exact and fast products, without autocast."""
+    images = normalise(pictures.pixels, device)
+    grayings: dict[str, Callable[[Tensor], Tensor]] = {}
+    try:
+        grayings["torch_dct (FFT)"] = fft_graying(work.patch_size, EPSILON["dct"])
+    except ImportError as error:
+        return [{"name": f"torch_dct (FFT) {work.shape}", "failed": f"torch-dct is not installed: {error}"}]
+    variants = [Variant(method="dct", precision=precision, placement="before") for precision in PRECISIONS]
+    grayings |= {f"dct {v.precision}": graying_module(v, work.patch_size) for v in variants}
+
+    def timed(gray: Callable[[Tensor], Tensor]) -> Callable[[], None]:
+        def call() -> None:
+            with torch.no_grad():
+                gray(images)
+
+        return call
+
+    calls = {name: timed(gray) for name, gray in grayings.items()}
+    timings = interleave(calls, rounds=work.rounds, clock=clock_for(device))
+    count = min(work.num_error_images, len(images))
+    expected = oracle.gray(oracle.tokens_of(images[:count], work.patch_size), "dct", EPSILON["dct"])
+    rows = []
+    for name, gray in grayings.items():
+        with torch.no_grad():
+            result = oracle.tokens_of(gray(images)[:count], work.patch_size)
+        row = timing_row(timings[name], timings["torch_dct (FFT)"], seed=seed)
+        row |= {
+            "method": "dct",
+            "epsilon": EPSILON["dct"],
+            "ours": name.startswith("dct"),
+            "shape": work.shape,
+        }
+        rows.append(row | {"name": f"{name} {work.shape}"} | oracle.matrix_errors(result, expected))
+    return rows

@@ -1,0 +1,138 @@
+"""``wellcond bench graying`` → ``results/bench-graying.json``: what graying costs, in a step and by itself.
+
+    a  ViT-B/16 at 224 px, batch 512, compiled: each variant's step against the plain one
+    b  ViT-Tiny/8 at 64 px, batch 1024, the step as a CUDA graph
+    c  graying alone
+    d  DCT graying against the same through ``torch-dct``
+
+On the CPU a full run measures c and d; a quick run shows all four, at sizes that mean nothing.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from ..config import BenchConfig
+from .bars import Bar
+from .command import check_device, chosen_parts, command_line, main, print_summary
+from .images import load_pictures
+from .record import Record
+from .variants import DEFAULTS, EPSILON, ERROR_BARS, parse_variants
+
+PARTS = ["a", "b", "c", "d"]
+SEED = 0
+
+
+def _step_bars(
+    part: str, model: str, svd: tuple[float, float | None], dct: tuple[float, float | None]
+) -> list[Bar]:
+    bars = []
+    for method, (limit, aim) in {"svd": svd, "dct": dct}.items():
+        where = {"method": method, "precision": "fast"}
+        common: dict[str, Any] = {"part": part, "device": "cuda", "where": where, "best": True}
+        name = f"{model} step with {method.upper()} graying, over the plain step"
+        bars.append(Bar(name=name, quantity="ratio", limit=limit, aim=aim, **common))
+    memory = {"method": ("svd", "dct"), "precision": "fast"}
+    name = f"{model} step with graying, peak memory over the plain step's"
+    bars.append(
+        Bar(name=name, part=part, device="cuda", quantity="peak_memory_ratio", limit=1.05, where=memory)
+    )
+    return bars
+
+
+def _error_bars(part: str, device: str) -> list[Bar]:
+    bars = []
+    for precision, (frobenius, log_sigma) in ERROR_BARS.items():
+        common: dict[str, Any] = {"part": part, "device": device, "where": {"precision": precision}}
+        kind = f"part {part}, {device}, {precision}"
+        bars.append(
+            Bar(name=f"{kind}: relative Frobenius error", quantity="error_fro", limit=frobenius, **common)
+        )
+        bars.append(Bar(name=f"{kind}: |Δ log σ|", quantity="error_log_sigma", limit=log_sigma, **common))
+    return bars
+
+
+def _fft_bar(device: str) -> Bar:
+    name = f"DCT graying on {device}, over torch-dct's"
+    return Bar(name=name, part="d", device=device, quantity="ratio", limit=1.0, where={"ours": True})
+
+
+BARS = (
+    *_step_bars("a", "ViT-B/16", svd=(1.10, 1.05), dct=(1.01, 1.005)),
+    *_step_bars("b", "ViT-Tiny/8", svd=(1.15, None), dct=(1.03, None)),
+    *(bar for part in ("a", "b", "c") for bar in _error_bars(part, "cuda")),
+    *_error_bars("c", "cpu"),
+    _fft_bar("cuda"),
+    _fft_bar("cpu"),
+)
+
+
+def run(
+    config: BenchConfig, *, parts: str | None = None, variants: str | None = None, commit: str | None = None
+) -> dict[str, Any]:
+    """Measure ``parts`` ("a,c"; None: all that the device can) and merge them into the results file.
+
+    ``variants`` replaces the variants of parts a and b (see :mod:`wellcond.bench.variants`).
+    """
+    check_device(config.device)
+    default = PARTS if config.device == "cuda" or config.quick else ["c", "d"]
+    chosen = chosen_parts(parts, PARTS, default)
+    record = Record(
+        what="graying",
+        out=config.out,
+        device=config.device,
+        command=command_line(config, parts=parts, variants=variants),
+        quick=config.quick,
+        bars=BARS,
+        commit=commit,
+    )
+    record.refuse_overwriting(chosen)
+    result: dict[str, Any] = {}
+    for part in chosen:
+        print(f"part {part} on {config.device}", flush=True)
+        rows, settings = _training(part, config, variants) if part in "ab" else _graying(part, config)
+        result = record.add(part, rows, settings)
+    print_summary(result)
+    print(record.path)
+    return result
+
+
+def _training(
+    part: str, config: BenchConfig, variants: str | None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    from . import training, workloads
+
+    work = workloads.training(part, device=config.device, quick=config.quick)
+    listed = parse_variants(variants or DEFAULTS[part])
+    pictures = load_pictures(config.data, count=work.batch * work.num_batches, size=work.size, seed=SEED)
+    rows = training.measure(work, listed, pictures, device=config.device, seed=SEED)
+    return rows, _settings(pictures, [asdict(work)])
+
+
+def _graying(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    from . import fft, standalone, workloads
+
+    room = {"c": standalone, "d": fft}[part]
+    works = workloads.graying(device=config.device, quick=config.quick)
+    rows, pictures = [], None
+    for work in works:
+        print(f"  {work.shape}", flush=True)
+        pictures = load_pictures(config.data, count=work.batch, size=work.size, seed=SEED)
+        rows += room.measure(work, pictures, device=config.device, seed=SEED)
+    return rows, _settings(pictures, [asdict(work) for work in works])
+
+
+def _settings(pictures: Any, works: list[dict[str, Any]]) -> dict[str, Any]:
+    import torch
+
+    return {
+        "images": pictures.source,
+        "num_distinct_images": pictures.num_distinct,
+        "seeds": {"images": SEED, "weights": SEED, "labels": SEED, "bootstrap": SEED},
+        "epsilon": EPSILON,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "workloads": works,
+    }
+
+
+if __name__ == "__main__":
+    main(run, "graying", PARTS, "variants")

@@ -1,0 +1,125 @@
+"""``wellcond bench spectral`` → ``results/bench-spectral.json``: spectra against ``torch.linalg``.
+
+    condition  ``condition_number`` against ``torch.linalg.svdvals``
+    map        ``spectral_map``, exact and fast, against ``torch.linalg.svd`` and a product
+    eigen      the batched symmetric eigensolver against ``torch.linalg.eigh``
+
+On CUDA: 256 token matrices of 197 × 768; on the CPU: 8 matrices of each of several shapes.
+"""
+
+from typing import Any
+
+from ..config import BenchConfig
+from .bars import Bar
+from .command import check_device, chosen_parts, command_line, main, print_summary
+from .record import Record
+from .variants import ERROR_BARS
+
+PARTS = ["condition", "map", "eigen"]
+SEED = 0
+CPU_SHAPES = [(64, 192), (196, 768), (257, 192), (197, 768), (256, 48)]
+
+
+def _bar(
+    name: str, part: str, device: str, quantity: str, limit: float, sense: str = "at most", **where: Any
+) -> Bar:
+    where = {"ours": True} | where
+    return Bar(name=name, part=part, device=device, quantity=quantity, limit=limit, sense=sense, where=where)
+
+
+BARS = (
+    _bar(
+        "condition_number: times faster than torch.linalg.svdvals",
+        "condition",
+        "cuda",
+        "speedup",
+        50,
+        "at least",
+    ),
+    _bar("spectral_map: times faster than torch.linalg.svd", "map", "cuda", "speedup", 100, "at least"),
+    _bar("condition_number on the CPU: time over torch.linalg.svdvals'", "condition", "cpu", "ratio", 1.0),
+    _bar("spectral_map on the CPU: time over torch.linalg.svd's", "map", "cpu", "ratio", 1.0),
+    _bar("log κ against float64, on CUDA", "condition", "cuda", "error_log_kappa", 1e-3),
+    _bar("log κ against float64, on the CPU", "condition", "cpu", "error_log_kappa", 1e-3),
+    *(
+        _bar(
+            f"spectral_map {precision} on {device}: {quantity}",
+            "map",
+            device,
+            quantity,
+            limit,
+            precision=precision,
+        )
+        for device in ("cuda", "cpu")
+        for precision, limits in ERROR_BARS.items()
+        for quantity, limit in zip(("error_fro", "error_log_sigma"), limits, strict=True)
+    ),
+)
+
+
+def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = None) -> dict[str, Any]:
+    """Measure ``parts`` ("condition,map"; None: all) and merge them into the results file."""
+    check_device(config.device)
+    chosen = chosen_parts(parts, PARTS, PARTS)
+    record = Record(
+        what="spectral",
+        out=config.out,
+        device=config.device,
+        command=command_line(config, parts=parts),
+        quick=config.quick,
+        bars=BARS,
+        commit=commit,
+    )
+    record.refuse_overwriting(chosen)
+    result: dict[str, Any] = {}
+    for part in chosen:
+        print(f"part {part} on {config.device}", flush=True)
+        rows, images = _measure(part, config)
+        settings = {"images": images, "seeds": {"images": SEED, "weights": SEED, "bootstrap": SEED}}
+        result = record.add(part, rows, settings)
+    print_summary(result)
+    print(record.path)
+    return result
+
+
+def _measure(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], str]:
+    import torch
+
+    from . import spectra
+    from .matrices import token_matrices
+
+    rows, images = [], ""
+    repeats = _repeats(config)
+    for batch, shape in _sizes(part, config):
+        X, images = token_matrices(shape, batch=batch, data=config.data, device=config.device, seed=SEED)
+        if part == "condition":
+            rows += spectra.condition(X, repeats)
+        elif part == "map":
+            rows += spectra.mapping(X, repeats)
+        else:
+            for dtype in (torch.float32, torch.float64):
+                rows += spectra.eigenvectors(X, repeats, dtype)
+    return rows, images
+
+
+def _sizes(part: str, config: BenchConfig) -> list[tuple[int, tuple[int, int]]]:
+    """(batch, (n, d)) of each measurement."""
+    if config.quick:
+        return [(2, (16, 48)), (2, (17, 48))]
+    if config.device == "cpu":
+        return [(8, shape) for shape in CPU_SHAPES]
+    return [(256, (196, 768)), (1024, (64, 192))] if part == "eigen" else [(256, (197, 768))]
+
+
+def _repeats(config: BenchConfig) -> Any:
+    from .spectra import Repeats
+
+    if config.quick:
+        return Repeats(rounds=3, torch_every=1, num_checked=2)
+    if config.device == "cpu":
+        return Repeats(rounds=11, torch_every=1, num_checked=8)
+    return Repeats(rounds=30, torch_every=8, num_checked=32)
+
+
+if __name__ == "__main__":
+    main(run, "spectral", PARTS)

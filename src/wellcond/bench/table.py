@@ -1,0 +1,111 @@
+"""results/bench-*.json → the table in README.md. Part of the room bench, floor 8; needs no torch.
+
+    python -m wellcond.bench.table            # rewrite README's block
+    python -m wellcond.bench.table --check    # exit 1 if README and results disagree
+
+A results file has `bars` (what was promised, the row that decides it, whether it is met) and `rows`
+(everything that was measured), each belonging to a part that was run on one device. A quick run is never
+published; a bar that is missed is, with that verdict.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..atomic import write_bytes
+
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+NOTHING = (
+    "*No full benchmark has been recorded yet; run `wellcond bench graying` and `wellcond bench spectral`.*"
+)
+
+
+def render(results: Path) -> str:
+    """The markdown between the marks, from every bench-*.json in the folder `results`."""
+    blocks = [_render_file(json.loads(path.read_text())) for path in sorted(results.glob("bench-*.json"))]
+    return "\n\n".join(block for block in blocks if block) or NOTHING
+
+
+def replace_block(text: str, block: str) -> str:
+    """`text` with `block` between the marks.
+
+    >>> replace_block(f"a\\n{BEGIN}\\nold\\n{END}\\nb", "new") == f"a\\n{BEGIN}\\nnew\\n{END}\\nb"
+    True
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
+        raise ValueError(f"the text needs the marks {BEGIN} and {END}, once each and in this order")
+    head, rest = text.split(BEGIN)
+    return f"{head}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Rewrite or check README.md of the current folder."""
+    readme = Path("README.md")
+    text = readme.read_text()
+    wanted = replace_block(text, render(Path("results")))
+    if "--check" in arguments:
+        if text != wanted:
+            print("README.md and results/ disagree; run python -m wellcond.bench.table", file=sys.stderr)
+        return int(text != wanted)
+    write_bytes(readme, wanted.encode())
+    return 0
+
+
+def _render_file(result: Mapping[str, Any]) -> str:
+    parts = {key: part for key, part in result["parts"].items() if not part["quick"]}
+    published = {(part["part"], part["device"]) for part in parts.values()}
+    rows = [row for row in result["rows"] if (row["part"], row["device"]) in published]
+    if not rows:
+        return ""
+    blocks = [f"**{result['what'].capitalize()}**"]
+    bars = [bar for bar in result["bars"] if bar["value"] is not None]
+    if bars:
+        blocks.append(_markdown(("promise", "bar", "measured", "by", "met"), map(_bar_cells, bars)))
+    for part in parts.values():
+        of_part = [r for r in rows if (r["part"], r["device"]) == (part["part"], part["device"])]
+        heading = ("", "median ms", "ratio", "95 % interval", "error", "log σ error")
+        blocks.append(f"{_origin(part)}\n\n{_markdown(heading, map(_row_cells, of_part))}")
+    return "\n\n".join(blocks)
+
+
+def _origin(part: Mapping[str, Any]) -> str:
+    hardware = part["hardware"].get("gpu") or part["hardware"].get("cpu") or part["device"]
+    commit = f", commit {part['commit'][:9]}" if part.get("commit") else ""
+    torch = part["versions"].get("torch")
+    return f"`{part['command']}` on {hardware}, torch {torch}, images {part.get('images', '–')}{commit}:"
+
+
+def _bar_cells(bar: Mapping[str, Any]) -> list[str]:
+    sign = "≤" if bar["sense"] == "at most" else "≥"
+    verdict = {True: "yes", False: "**no**", None: bar.get("why", "–")}[bar["met"]]
+    return [bar["name"], f"{sign} {_short(bar['limit'])}", _short(bar["value"]), bar["row"] or "–", verdict]
+
+
+def _row_cells(row: Mapping[str, Any]) -> list[str]:
+    if row.get("failed"):
+        return [row["name"], "failed", "–", "–", "–", "–"]
+    interval = row.get("ratio_ci")
+    between = f"{_short(interval[0])} … {_short(interval[1])}" if interval else "–"
+    numbers = (row.get(key) for key in ("median_ms", "ratio"))
+    errors = (row.get(key) for key in ("error_fro", "error_log_sigma"))
+    return [row["name"], *map(_short, numbers), between, *map(_error, errors)]
+
+
+def _short(value: float | None) -> str:
+    """Four significant digits."""
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _error(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1e}"
+
+
+def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""The command `wellcond`: parse → config → one call. Floor 9.
+
+Exit status: 0 done, 1 a finding over the user's threshold, 2 a mistake in the input, told in one line on
+stderr. A verb is a config dataclass, whose fields are the options, and a module, whose `run(config)` does
+the work. The overview is plain text, so `wellcond --help` imports nothing; a verb's own help comes from
+tyro, and torch is imported only when work begins.
+"""
+
+import difflib
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from . import __version__
+
+
+class Verb(NamedTuple):
+    """One row of the command table."""
+
+    config: str  # class in wellcond.config
+    module: str  # has run(config); {what} is filled in from the config
+    summary: str
+
+
+VERBS = {
+    "gray": Verb("GrayConfig", "photos", "gray a photo or a folder of photos, show κ before and after"),
+    "demo": Verb("DemoConfig", "demo", "gray generated pictures, one HTML page"),
+    "bench": Verb("BenchConfig", "bench.{what}", "time graying or spectra, write results/bench-*.json"),
+}
+
+
+_REMEDY = {
+    errno.ENOENT: "check the path",
+    errno.EACCES: "choose a place that you may read and write",
+    errno.EPERM: "choose a place that you may read and write",
+    errno.EROFS: "choose a place that you may write with --out",
+    errno.EISDIR: "name a file, not a folder",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EEXIST: "a part of the path is a file, not a folder",
+    errno.ENOSPC: "free some space or choose another --out",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+class Mistake(Exception):
+    """The user's input is wrong; the message is the one line to print."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except (Mistake, ValueError) as error:  # ValueError is for users throughout the package
+        return _complain(str(error))
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _complain(_describe(error))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments:
+        raise Mistake(f"nothing to do; say one of {', '.join(VERBS)}, or wellcond --help")
+    name, *rest = arguments
+    if name in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if name == "--version":
+        print(f"wellcond {__version__}")
+        return 0
+    if name not in VERBS:
+        kind = "option" if name.startswith("-") else "verb"
+        raise Mistake(f"unknown {kind} {name!r}; {_nearest(name, list(VERBS))}")
+    config = _parse(name, rest)
+    if config is None:
+        return 0
+    module = VERBS[name].module.format(what=getattr(config, "what", ""))
+    status = import_module(f"{__package__}.{module}").run(config)
+    return status if isinstance(status, int) else 0
+
+
+def _overview() -> str:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in VERBS.items())
+    return (
+        "usage: wellcond VERB [options]\n\n"
+        "See, fix and train through the conditioning of vision transformers.\n\n"
+        f"verbs:\n{verbs}\n\n"
+        "options:\n  -h, --help  this text; wellcond VERB --help lists a verb's options\n"
+        "  --version   the version\n\n"
+        "example:\n  wellcond gray photo.jpg --method svd --epsilon 0.6 --out grayed.png"
+    )
+
+
+def _parse(name: str, arguments: list[str]):
+    """The verb's config, or None when its help was asked for."""
+    from . import parsing
+
+    try:
+        return parsing.parse(
+            getattr(import_module(".config", __package__), VERBS[name].config), name, arguments
+        )
+    except parsing.UnknownArguments as error:
+        option = next((a for a in error.unknown if a.startswith("-")), error.unknown[0])
+        raise Mistake(
+            f"{name}: unknown argument {option!r}; {_nearest(option, error.options, see=name)}"
+        ) from None
+    except parsing.BadArguments as error:
+        raise Mistake(f"{name}: {error}; see wellcond {name} --help") from None
+
+
+def _nearest(word: str, known: Sequence[str], see: str = "") -> str:
+    near = difflib.get_close_matches(word.split("=")[0], known, n=1)
+    command = f"wellcond {see} --help" if see else "wellcond --help"
+    return f"did you mean {near[0]!r}?" if near else f"see {command}"
+
+
+def _describe(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    where = f" {str(error.filename)!r}" if error.filename is not None else ""
+    remedy = _REMEDY.get(error.errno or 0, "")
+    return f"{reason}{where}{'; ' + remedy if remedy else ''}"
+
+
+def _complain(message: str) -> int:
+    line = " ".join(message.split())  # one line, whatever the message held
+    print(f"wellcond: {line}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

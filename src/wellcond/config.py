@@ -1,0 +1,161 @@
+"""Every config dataclass, and each one ⇄ JSON. Floor 0: plain data, no torch.
+
+A config is complete and frozen: what is written to `config.json` is all that a verb needs to run again.
+The docstring under a field is its help text on the command line.
+
+>>> config = GrayConfig(source=Path("cat.jpg"), method="svd", epsilon=0.6)
+>>> from_json(to_json(config), GrayConfig) == config
+True
+"""
+
+import dataclasses
+import difflib
+import json
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrayConfig:
+    """Gray a photo, or a folder of photos: pictures, before/after strips, κ before and after."""
+
+    source: Path
+    """The photo, or a folder of photos."""
+    out: Path | None = None
+    """The grayed picture, or the output folder. Default: beside the source."""
+    method: Literal["svd", "dct"] = "dct"
+    """svd shrinks singular values, dct shrinks cosine coefficients."""
+    epsilon: float = 0.95
+    """Exponent in (0, 1]: 1 changes nothing, smaller is grayer."""
+    patch_size: int = 16
+    """Side of a patch in pixels; a patch is a token."""
+    order: Literal["rows", "channels"] = "rows"
+    """Order inside a patch: (row, column, channel) or (channel, row, column)."""
+    rescale: bool | Literal["contrast"] = True
+    """True keeps the largest value, False is the paper's literal algorithm, contrast keeps the norm."""
+    precision: Literal["exact", "fast"] = "exact"
+    """exact: error up to 1e-5; fast: up to 1e-3, as in training."""
+    crop: bool = False
+    """Cut the sides to the nearest multiple of the patch, from the centre."""
+    resize: int | None = None
+    """Bring the shorter side to this many pixels and cut the centre square."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon <= 1:
+            raise ValueError(f"epsilon is {self.epsilon}; choose it in (0, 1], for example 0.95")
+        if self.patch_size < 1:
+            raise ValueError(f"patch size is {self.patch_size}; choose 1 or more, for example 16")
+        if self.resize is not None and (self.resize < 1 or self.resize % self.patch_size):
+            near = max(1, round(self.resize / self.patch_size)) * self.patch_size
+            raise ValueError(
+                f"resize is {self.resize}, not a multiple of the patch size {self.patch_size}; "
+                f"the nearest one is {near}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """Gray a few generated pictures and show κ before and after in one HTML page."""
+
+    out: Path = Path("demo")
+    """Folder of report.html."""
+    count: int = 6
+    """How many pictures."""
+    size: int = 224
+    """Side of a picture in pixels."""
+    seed: int = 0
+    """Seed of the pictures."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count is {self.count}; choose 1 or more")
+        if self.size < 32 or self.size % 16:
+            raise ValueError(f"size is {self.size}; choose a multiple of 16 from 32 on, for example 224")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; choose 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """Time graying or spectra against what a user would pick otherwise; writes bench-*.json."""
+
+    what: Literal["graying", "spectral"]
+    """What to time."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to time it."""
+    data: Path | None = None
+    """Real images: a parquet file, a folder of them, or an image folder. Default: procedural ones."""
+    out: Path = Path("results")
+    """Folder of the JSON files."""
+    quick: bool = False
+    """Few repeats and small batches: does it run? Not for publishing."""
+
+
+def to_json(config: Any) -> str:
+    """One config as JSON text: sorted as declared, paths as text."""
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        raise ValueError(f"to_json takes a config, not {config!r}")
+    return json.dumps(dataclasses.asdict(config), indent=2, default=_encode, allow_nan=False) + "\n"
+
+
+def from_json(text: str, kind: type[Config]) -> Config:
+    """The config of class `kind` that `to_json` wrote; missing fields take their defaults."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    return _decode(value, kind, kind.__name__)
+
+
+def _encode(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise ValueError(f"a config cannot hold {value!r}")
+
+
+def _decode(value: Any, kind: Any, where: str) -> Any:
+    """`value` from JSON as the type `kind`; `where` names the field in errors."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        for option in arguments:
+            try:
+                return _decode(value, option, where)
+            except ValueError:
+                continue
+    elif origin is Literal:
+        if any(value == option and type(value) is type(option) for option in arguments):
+            return value
+        raise ValueError(f"{where} is {value!r}; choose one of {', '.join(map(repr, arguments))}")
+    elif origin is tuple and isinstance(value, list):
+        return tuple(_decode(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
+    elif dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        return _decode_dataclass(value, typing.cast(type, kind), where)
+    elif kind is Path and isinstance(value, str):
+        return Path(value)
+    elif kind is float and type(value) in (int, float):
+        return float(value)
+    elif isinstance(kind, type) and type(value) is kind:  # type(), not isinstance: True is no int here
+        return value
+    raise ValueError(f"{where} is {value!r}; expected {getattr(kind, '__name__', kind)}")
+
+
+def _decode_dataclass(value: dict[str, Any], kind: type, where: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    for name in value:
+        if name not in hints:
+            near = difflib.get_close_matches(name, hints, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(hints)}"
+            raise ValueError(f"{where} has no field {name!r}{hint}")
+    required = {
+        f.name
+        for f in dataclasses.fields(kind)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }
+    if missing := sorted(required - set(value)):
+        raise ValueError(f"{where} needs {', '.join(missing)}")
+    return kind(**{name: _decode(item, hints[name], f"{where}.{name}") for name, item in value.items()})

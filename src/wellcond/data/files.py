@@ -1,0 +1,73 @@
+"""Photographs on disk → uint8 arrays (H, W, 3). Part of the room data, floor 6.
+
+Whatever is wrong with a file comes out as a ValueError that names the file.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"})
+
+
+def find_images(folder: Path) -> list[Path]:
+    """The image files under `folder`, by name, sorted; hidden ones are left out."""
+    paths = (p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    found = sorted(p for p in paths if not any(part.startswith(".") for part in p.relative_to(folder).parts))
+    if not found:
+        raise ValueError(f"no image in {str(folder)!r}; looked for {', '.join(sorted(SUFFIXES))}")
+    return found
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """(width, height) as the picture will be shown, from the header alone."""
+    with _opened(path) as image:
+        width, height = image.size
+        turned = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5–8 swaps the sides
+    return (height, width) if turned else (width, height)
+
+
+def read_image(
+    path: Path, *, patch_size: int = 1, crop: bool = False, resize: int | None = None
+) -> NDArray[np.uint8]:
+    """The picture, upright and in RGB.
+
+    `resize` brings the shorter side to that many pixels and cuts the centre square; `crop` cuts both sides to
+    the nearest multiple of `patch_size`, from the centre.
+    """
+    with _opened(path) as image:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    if resize is not None:
+        upright = ImageOps.fit(upright, (resize, resize), method=Image.Resampling.BICUBIC)
+    elif crop:
+        width, height = (side - side % patch_size for side in upright.size)
+        left, top = (upright.width - width) // 2, (upright.height - height) // 2
+        upright = upright.crop((left, top, left + width, top + height))
+    return np.asarray(upright)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """The open image; decoding inside the block is covered too (a truncated JPEG fails only there)."""
+    try:
+        with Image.open(path) as image:
+            yield image
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except Image.DecompressionBombError:
+        raise ValueError(
+            f"{str(path)!r} has too many pixels to be a photograph; make it smaller first"
+        ) from None
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+    ) as error:  # all of these are how Pillow says 'damaged'
+        known = "cannot identify" in str(error)
+        reason = "not an image that Pillow knows" if known else f"damaged ({error})"
+        raise ValueError(f"{str(path)!r} is {reason}; save it again as PNG or JPEG") from None

@@ -1,0 +1,10 @@
+"""Token Graying: lift the small singular values of the raw patch matrix (Always Skip Attention, Algorithms 1 and 2).
+
+`tokens.py` the transform on (…, n, d), `images.py` patches in and out of images, `models.py` on any timm model.
+"""
+
+from wellcond.graying.images import TokenGraying, fold_patches, unfold_patches
+from wellcond.graying.models import gray, ungray
+from wellcond.graying.tokens import gray_tokens
+
+__all__ = ["TokenGraying", "fold_patches", "gray", "gray_tokens", "unfold_patches", "ungray"]

@@ -1,0 +1,134 @@
+"""Options → config dataclass, through tyro, with mistakes as exceptions instead of boxes. Floor 0.
+
+tyro prints a framed message and exits; here the frame is captured and its first paragraph becomes the
+message of one exception, so that the command line can say it in one line. Unknown options come through
+tyro's public `return_unknown_args`, so that we can name the nearest known one.
+"""
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+Config = TypeVar("Config")
+
+
+class BadArguments(Exception):
+    """A value is missing or wrong; the message says which."""
+
+
+class UnknownArguments(Exception):
+    """Arguments that no option claims, and the options there are."""
+
+    def __init__(self, unknown: list[str], options: list[str]) -> None:
+        super().__init__(f"unknown arguments {unknown}")
+        self.unknown = unknown
+        self.options = options
+
+
+def parse(kind: type[Config], verb: str, arguments: list[str]) -> Config | None:
+    """A config of class `kind` from the arguments after the verb; None when they asked for help."""
+    if "-h" in arguments or "--help" in arguments:
+        _print_help(kind, verb)
+        return None
+    caught = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(caught), _wide():
+            config, unknown = _run_tyro(kind, verb, arguments)
+    except SystemExit:
+        raise BadArguments(_first_paragraph(caught.getvalue())) from None
+    if unknown:
+        raise UnknownArguments(unknown, option_names(kind))
+    return config
+
+
+def _print_help(kind: type, verb: str) -> None:
+    """tyro's help. tyro does not look at NO_COLOR, but writes plainly into what is no terminal."""
+    shown = io.StringIO()
+    plain = contextlib.redirect_stdout(shown) if os.environ.get("NO_COLOR") else contextlib.nullcontext()
+    with plain, contextlib.suppress(SystemExit):
+        _run_tyro(kind, verb, ["--help"])
+    print(_without_colour(shown.getvalue()), end="")
+
+
+def _run_tyro(kind: type[Config], verb: str, arguments: list[str]) -> tuple[Config, list[str]]:
+    return tyro.cli(
+        kind,
+        prog=f"wellcond {verb}",
+        args=arguments,
+        return_unknown_args=True,
+        config=(tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff),
+        registry=_registry(),
+    )
+
+
+def _registry() -> tyro.constructors.ConstructorRegistry:
+    """`Path | None` and `int | None` read like Path and int: no one should type the word None."""
+    registry = tyro.constructors.ConstructorRegistry()
+
+    @registry.primitive_rule
+    def optional(
+        info: tyro.constructors.PrimitiveTypeInfo,
+    ) -> tyro.constructors.PrimitiveConstructorSpec | None:
+        for kind, metavar in ((Path, "PATH"), (int, "INT")):
+            if info.type == kind | None:
+                return tyro.constructors.PrimitiveConstructorSpec(
+                    nargs=1,
+                    metavar=metavar,
+                    instance_from_str=lambda words, kind=kind: kind(words[0]),
+                    is_instance=lambda value, kind=kind: value is None or isinstance(value, kind),
+                    str_from_instance=lambda value: ["none" if value is None else str(value)],
+                )
+        return None
+
+    return registry
+
+
+@contextlib.contextmanager
+def _wide() -> Iterator[None]:
+    """A terminal so wide that the captured message is not wrapped inside a word."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "2000"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+def _without_colour(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def _first_paragraph(framed: str) -> str:
+    """The text of tyro's frame up to its first rule.
+
+    >>> _first_paragraph("╭─ Value ─╮\\n│ bad  │\\n│  x   │\\n│ ──── │\\n│ help │\\n╰──────╯")
+    'bad x'
+    """
+    rows = [line.strip().strip("│").strip() for line in _without_colour(framed).splitlines()]
+    text: list[str] = []
+    for row in rows[1:]:
+        if set(row) <= set("─╰╯ "):
+            break
+        text.append(row)
+    message = re.sub(r"^Error parsing \w+Config: |\s*\(required\)", "", " ".join(" ".join(text).split()))
+    return message.rstrip(".") or "the arguments could not be read"
+
+
+def option_names(kind: type[Any]) -> list[str]:
+    """The long options of a config class.
+
+    >>> from wellcond.config import DemoConfig
+    >>> option_names(DemoConfig)
+    ['--out', '--count', '--size', '--seed']
+    """
+    return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(kind)]

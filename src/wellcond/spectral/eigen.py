@@ -1,0 +1,208 @@
+"""Batched symmetric eigenproblems, by the best solver at hand.
+
+`torch.linalg.eigh` on CUDA loops over matrices larger than 32 (pytorch #174674, #175585; torch 2.11 and older).
+cuSOLVER has solved whole batches at once since CUDA 12.6: `cusolverDnXsyevBatched`. The library is already in
+the process, loaded by torch, so calling it through `ctypes` needs neither a compiler nor a dependency.
+
+    CPU   LAPACK through torch
+    CUDA  cuSOLVER's XsyevBatched if the loaded library has it, else torch
+
+Nothing here waits for the GPU. Each call leaves a small health record (cuSOLVER's info codes, residual and
+orthogonality of one matrix) that is read when it has arrived, at a later call; a bad one gives one warning and
+sends that device back to torch's solver. A matrix with NaN or inf gets NaN eigenpairs and leaves its neighbours alone.
+"""
+
+import ctypes
+import functools
+import threading
+import warnings
+from collections import deque
+
+import torch
+from torch import Tensor
+
+_CUDA_TYPE = {torch.float32: 0, torch.float64: 1}  # CUDA_R_32F, CUDA_R_64F
+_LOWER, _VALUES, _VECTORS = 0, 0, 1
+_MAX_WORKSPACE = 1 << 30  # bytes; larger batches are solved in chunks
+_TOLERANCE = 1e3  # in units of eps: residuals of a healthy solve stay under 100
+
+_local = threading.local()  # cuSOLVER handles belong to one thread
+_pending: deque[tuple[torch.cuda.Event, Tensor, torch.device]] = deque()
+_retired: set[torch.device] = set()  # devices whose cuSOLVER path has failed
+
+
+def eigh(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (…, n), ascending, and eigenvectors (…, n, n) in columns of symmetric matrices A (…, n, n).
+
+    >>> values, vectors = eigh(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+    >>> values
+    tensor([1., 3.])
+    """
+    values, vectors = _solve(A, vectors=True)
+    assert vectors is not None
+    return values, vectors
+
+
+def eigvalsh(A: Tensor) -> Tensor:
+    """Eigenvalues (…, n), ascending, of symmetric matrices A (…, n, n)."""
+    return _solve(A, vectors=False)[0]
+
+
+def solver_name(device: torch.device | str) -> str:
+    """The solver that a call on `device` takes: "lapack", "cusolver-XsyevBatched" or "torch"."""
+    device = torch.device(device)
+    if device.type == "cpu":
+        return "lapack"
+    if device.type == "cuda" and _indexed(device) not in _retired and _library() is not None:
+        return "cusolver-XsyevBatched"
+    return "torch"
+
+
+def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    assert A.ndim >= 2 and A.shape[-1] == A.shape[-2], f"square matrices expected, got {tuple(A.shape)}"
+    n, batch = A.shape[-1], A.shape[:-2]
+    if A.numel() == 0:
+        return A.new_empty(*batch, n), A.new_empty(A.shape) if vectors else None
+    # LAPACK raises on NaN and cuSOLVER may spin on it: such a matrix is solved as zero and answered with NaN.
+    finite = A.isfinite().all(-1).all(-1)
+    A = torch.where(finite[..., None, None], A, 0.0)
+    _report_pending()
+    if solver_name(A.device) == "cusolver-XsyevBatched":
+        values, V = _xsyev_batched(A.reshape(-1, n, n), vectors)
+        values, V = values.reshape(*batch, n), None if V is None else V.reshape(A.shape)
+    elif vectors:
+        values, V = torch.linalg.eigh(A)
+    else:
+        values, V = torch.linalg.eigvalsh(A), None
+    values = values.masked_fill(~finite[..., None], torch.nan)
+    return values, V if V is None else V.masked_fill(~finite[..., None, None], torch.nan)
+
+
+def _xsyev_batched(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    """cuSOLVER on contiguous (B, n, n). A symmetric matrix reads the same by rows and by columns; the
+    eigenvectors come back by columns, so the row-major view of the result is transposed."""
+    library, handle, params = _handle(A.device)
+    B, n = A.shape[:2]
+    V = A.clone(memory_format=torch.contiguous_format)  # overwritten with the eigenvectors
+    values = A.new_empty(B, n)
+    info = torch.empty(B, dtype=torch.int32, device=A.device)
+    size = A.element_size()
+    job = _VECTORS if vectors else _VALUES
+
+    def arguments(first: int):
+        kind = _CUDA_TYPE[A.dtype]
+        return (handle, params, job, _LOWER, ctypes.c_int64(n), kind, ctypes.c_void_p(V.data_ptr() + first * n * n * size),
+                ctypes.c_int64(n), kind, ctypes.c_void_p(values.data_ptr() + first * n * size), kind)  # fmt: skip
+
+    with torch.cuda.device(A.device):
+        _check(library.cusolverDnSetStream(handle, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+        chunk, on_device, on_host = _chunk(A.device, job, n, A.dtype, B, lambda count: _workspace(library, arguments(0), count))
+        work = torch.empty(on_device, dtype=torch.uint8, device=A.device)
+        host = ctypes.create_string_buffer(max(on_host, 1))
+        for first in range(0, B, chunk):
+            count = min(chunk, B - first)
+            _check(library.cusolverDnXsyevBatched(
+                *arguments(first), ctypes.c_void_p(work.data_ptr()), ctypes.c_size_t(on_device), host,
+                ctypes.c_size_t(on_host), ctypes.c_void_p(info.data_ptr() + 4 * first), ctypes.c_int64(count),
+            ))  # fmt: skip
+        # fmt: on
+        _leave_health_record(A, values, V.mT if vectors else None, info)
+    return values, V.mT if vectors else None
+
+
+_chunks: dict[tuple, tuple[int, int, int]] = {}
+
+
+def _chunk(device, job, n, dtype, B, workspace) -> tuple[int, int, int]:
+    """How many matrices a call may take, and its workspace (bytes on the device, bytes on the host)."""
+    key = (device, job, n, dtype, B)
+    if key not in _chunks:
+        count, (on_device, on_host) = B, workspace(B)
+        while on_device > _MAX_WORKSPACE and count > 1:
+            count = (count + 1) // 2
+            on_device, on_host = workspace(count)
+        _chunks[key] = (count, on_device, on_host)
+    return _chunks[key]
+
+
+def _workspace(library: ctypes.CDLL, arguments: tuple, count: int) -> tuple[int, int]:
+    on_device, on_host = ctypes.c_size_t(), ctypes.c_size_t()
+    _check(library.cusolverDnXsyevBatched_bufferSize(
+        *arguments, ctypes.byref(on_device), ctypes.byref(on_host), ctypes.c_int64(count)
+    ))  # fmt: skip
+    return on_device.value, on_host.value
+
+
+def _leave_health_record(A: Tensor, values: Tensor, V: Tensor | None, info: Tensor) -> None:
+    """Queue, without waiting: did a solve fail, and how good is one solution (a different one each time)?"""
+    if torch.cuda.is_current_stream_capturing():
+        return
+    eps = torch.finfo(A.dtype).eps
+    bad = (info != 0).any()
+    if V is not None:
+        k = len(_pending) * 7919 % len(A)
+        residual = (A[k] @ V[k] - V[k] * values[k]).abs().amax() / A[k].abs().amax().clamp_min(torch.finfo(A.dtype).tiny)
+        defect = (V[k].mT @ V[k]).diagonal().sub(1).abs().amax()
+        # `~(<=)` rather than `>`: NaN counts as bad
+        bad = bad | ~(torch.maximum(residual, defect) <= _TOLERANCE * eps * max(1.0, A.shape[-1] ** 0.5))
+    record = torch.empty((), dtype=torch.bool, pin_memory=True)
+    record.copy_(bad, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    _pending.append((event, record, _indexed(A.device)))
+
+
+def _report_pending() -> None:
+    """Read the health records that have arrived; never wait for the others."""
+    while _pending and _pending[0][0].query():
+        _, record, device = _pending.popleft()
+        if record.item() and device not in _retired:
+            _retire(device, "an earlier batch failed its residual check")
+
+
+def _retire(device: torch.device, why: str) -> None:
+    _retired.add(device)
+    warnings.warn(f"cuSOLVER's batched eigensolver is not used on {device} any more ({why}); "
+                  "torch.linalg.eigh takes over, correct but slow", RuntimeWarning, stacklevel=4)  # fmt: skip
+
+
+def _handle(device: torch.device) -> tuple[ctypes.CDLL, ctypes.c_void_p, ctypes.c_void_p]:
+    library = _library()
+    assert library is not None
+    handles = _local.__dict__.setdefault("handles", {})
+    device = _indexed(device)
+    if device not in handles:
+        handle, params = ctypes.c_void_p(), ctypes.c_void_p()
+        with torch.cuda.device(device):
+            _check(library.cusolverDnCreate(ctypes.byref(handle)))
+            _check(library.cusolverDnCreateParams(ctypes.byref(params)))
+        handles[device] = (handle, params)
+    return library, *handles[device]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """The cuSOLVER that torch has loaded, if it has XsyevBatched; else None, with one warning."""
+    torch.linalg.eigvalsh(torch.eye(2, device="cuda"))  # torch loads its linear algebra at the first use
+    try:
+        with open("/proc/self/maps") as maps:
+            paths = {line.split()[-1] for line in maps if "libcusolver.so" in line}
+        for path in sorted(paths):
+            library = ctypes.CDLL(path)
+            if hasattr(library, "cusolverDnXsyevBatched"):
+                return library
+        why = f"no cusolverDnXsyevBatched in {', '.join(sorted(paths)) or 'the loaded libraries'}"
+    except OSError as error:
+        why = str(error)
+    warnings.warn(f"batched eigensolver not available ({why}): torch.linalg.eigh is used, correct but slow",
+                  RuntimeWarning, stacklevel=3)  # fmt: skip
+    return None
+
+
+def _indexed(device: torch.device) -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
+
+
+def _check(status: int) -> None:
+    if status != 0:
+        raise RuntimeError(f"cuSOLVER returned status {status}")

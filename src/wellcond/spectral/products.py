@@ -1,0 +1,60 @@
+"""float64 products of float32 token matrices: X Xᵀ and F X, without a float64 copy of X where Triton can avoid it.
+
+Legend: X is (B, n, d), m = min(n, d). Everything works on the smaller side: "X Xᵀ" stands for Xᵀ X and "F X" for X F
+where n > d; the kernels see (m, l) matrices by strides and need not know.
+"""
+
+import functools
+
+import torch
+from torch import Tensor
+
+
+@functools.cache
+def has_kernels(device: torch.device) -> bool:
+    """Triton and a GPU with float64 tensor cores (A100, H100, H200, B200), where float64 costs what float32 does."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return torch.cuda.get_device_capability(device) in {(8, 0), (9, 0), (10, 0)}
+
+
+def gram(X: Tensor) -> Tensor:
+    """X Xᵀ (or Xᵀ X, the smaller) of X (B, n, d) in float64, (B, m, m)."""
+    if not has_kernels(X.device) or X.dtype != torch.float32 or not len(X):
+        A = X.double() if X.shape[-2] <= X.shape[-1] else X.double().mT
+        return A @ A.mT
+    from triton import cdiv
+
+    from wellcond.spectral import kernels
+
+    X = X.contiguous()
+    m, l, strides = _sides(X)
+    G = torch.empty(len(X), m, m, dtype=torch.float64, device=X.device)
+    kernels.gram[(cdiv(m, 32), cdiv(m, 32), len(X))](X, G, m, l, *strides, TILE=32, STEP=16, num_warps=4)
+    return G
+
+
+def times(F: Tensor, X: Tensor) -> Tensor:
+    """F X (or X F, as F fits the smaller side) for symmetric F (B, m, m), summed in float64, rounded once to X's dtype."""
+    if not has_kernels(X.device) or X.dtype != torch.float32 or not len(X):
+        wide = X.shape[-2] <= X.shape[-1]
+        return (F.double() @ X.double() if wide else X.double() @ F.double()).to(X.dtype)
+    from triton import cdiv
+
+    from wellcond.spectral import kernels
+
+    X = X.contiguous()
+    m, l, strides = _sides(X)
+    Y = torch.empty_like(X)
+    kernels.apply[(cdiv(l, 128), cdiv(m, 32), len(X))](F, X, Y, m, l, *strides, ROWS=32, COLS=128, STEP=16, num_warps=4)
+    return Y
+
+
+def _sides(X: Tensor) -> tuple[int, int, tuple[int, int, int]]:
+    """(m, l, strides) of contiguous X seen as m × l, m ≤ l."""
+    n, d = X.shape[-2:]
+    return (n, d, (n * d, d, 1)) if n <= d else (d, n, (n * d, 1, d))

@@ -1,0 +1,216 @@
+"""The benchmarks run, say where their numbers come from, and their arithmetic is right on fake clocks."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from wellcond.bench import bars, record, timing, variants
+from wellcond.config import BenchConfig
+
+torch = pytest.importorskip("torch")
+
+ORIGIN = {
+    "what",
+    "command",
+    "commit",
+    "hardware",
+    "versions",
+    "date",
+    "seeds",
+    "images",
+    "parts",
+    "rows",
+    "bars",
+}
+TIMED = {"part", "device", "name", "median_ms", "iqr", "ratio", "ratio_ci", "samples_ms", "baseline"}
+
+
+class FakeTime:
+    """Seconds that pass only when a call says so."""
+
+    def __init__(self):
+        self.seconds, self.order = 0.0, []
+
+    def call(self, name, *milliseconds):
+        turns = iter(milliseconds)
+
+        def run():
+            self.order.append(name)
+            self.seconds += next(turns) / 1e3
+
+        return run
+
+    def clock(self):
+        return timing.HostClock(now=lambda: self.seconds)
+
+
+def test_interleave_rotates_and_takes_medians():
+    fake = FakeTime()
+    calls = {"plain": fake.call("plain", 99, 10, 10, 40), "gray": fake.call("gray", 99, 11, 12, 13)}
+    timings = timing.interleave(calls, rounds=3, warmup=1, clock=fake.clock())
+    assert fake.order == ["plain", "gray", "plain", "gray", "gray", "plain", "plain", "gray"]
+    assert timings["plain"].median == pytest.approx(10)
+    assert timings["gray"].quartiles == pytest.approx((11.5, 12.5))
+    row = timing.timing_row(timings["gray"], timings["plain"])
+    assert row["ratio"] == pytest.approx(1.2)
+    assert row["ratio_ci"][0] <= row["ratio"] <= row["ratio_ci"][1]
+
+
+def test_slow_variants_take_part_in_some_rounds():
+    fake = FakeTime()
+    calls = {"slow": fake.call("slow", *[50] * 9), "quick": fake.call("quick", *[1] * 9)}
+    timings = timing.interleave(calls, rounds=6, warmup=2, clock=fake.clock(), every={"slow": 3})
+    assert timings["slow"].rounds == [0, 3]
+    assert len(timings["quick"].samples) == 6
+    value, interval = timing.ratio(timings["quick"], timings["slow"])
+    assert value == pytest.approx(0.02)
+    assert interval == pytest.approx((0.02, 0.02))
+
+
+def test_drift_shared_by_all_variants_cancels_in_the_ratio():
+    drift = np.linspace(1, 2, 40)
+    base = timing.Timing(name="plain", samples=list(100 * drift), rounds=list(range(40)))
+    gray = timing.Timing(name="gray", samples=list(105 * drift), rounds=list(range(40)))
+    value, (low, high) = timing.ratio(gray, base)
+    assert value == pytest.approx(1.05)
+    assert (low, high) == pytest.approx((1.05, 1.05))
+
+
+def test_no_rounds_is_refused():
+    with pytest.raises(ValueError, match="not 0"):
+        timing.interleave({}, rounds=0, clock=timing.HostClock())
+
+
+def test_variants_are_read_in_any_order():
+    assert variants.parse_variant("ahead exact svd").name == "svd exact ahead"
+    names = [v.name for v in variants.parse_variants("svd, dct exact, plain")]
+    assert names == ["plain", "plain again", "svd fast inside", "dct exact inside"]
+    for wrong in ("haar", "svd svd", "fast", "svd slow"):
+        with pytest.raises(ValueError, match=wrong):
+            variants.parse_variant(wrong)
+
+
+BAR = bars.Bar(
+    name="b", part="a", device="cuda", quantity="ratio", limit=1.1, best=True, where={"method": "svd"}
+)
+ROWS = [
+    {"part": "a", "device": "cuda", "method": "svd", "name": "wrong", "ratio": 1.0, "meets_error": False},
+    {"part": "a", "device": "cuda", "method": "svd", "name": "right", "ratio": 1.08, "meets_error": True},
+    {"part": "a", "device": "cuda", "method": "svd", "name": "slow", "ratio": 1.3, "meets_error": True},
+    {"part": "a", "device": "cuda", "method": "svd", "name": "broken", "failed": "RuntimeError"},
+]
+
+
+def test_a_bar_counts_only_rows_that_are_exact_enough():
+    part = {"quick": False, "images": "parquet:set"}
+    verdict = BAR.judge(ROWS, {"a-cuda": part})
+    assert (verdict["row"], verdict["value"], verdict["met"]) == ("right", 1.08, True)
+    assert BAR.judge(ROWS[:1], {"a-cuda": part})["met"] is False
+    assert BAR.judge(ROWS[2:], {"a-cuda": part})["met"] is False
+    assert BAR.judge(ROWS, {"a-cuda": part | {"images": "procedural"}})["met"] is None
+    assert BAR.judge(ROWS, {})["met"] is None
+
+
+def test_a_record_merges_parts_and_keeps_measurements(tmp_path):
+    common = {"what": "graying", "out": tmp_path, "device": "cpu", "command": "x", "bars": (BAR,)}
+    full = record.Record(quick=False, **common)
+    settings = {"images": "parquet:set", "seeds": {}}
+    full.add("a", [{"name": "old", "ratio": float("inf")}], settings)
+    full.add("b", [{"name": "other", "ratio": 2.0}], settings)
+    full.add("a", [{"name": "new", "ratio": float("nan")}], settings)
+    written = json.loads(full.path.read_text())
+    assert [(r["name"], r["ratio"]) for r in written["rows"]] == [("new", None), ("other", 2.0)]
+    with pytest.raises(ValueError, match="--out"):
+        record.Record(quick=True, **common).refuse_overwriting(["b"])
+
+
+def test_pictures_come_from_parquet_or_folder(tmp_path):
+    from wellcond.bench.images import load_pictures, normalise
+
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    encoded = []
+    for index, mode in enumerate(("RGB", "L", "RGB")):
+        buffer = io.BytesIO()
+        Image.new(mode, (40, 24), 80 * index).save(buffer, "PNG")
+        (tmp_path / f"{index}.png").write_bytes(buffer.getvalue())
+        encoded.append({"bytes": buffer.getvalue(), "path": f"{index}.png"})
+    from_folder = load_pictures(tmp_path, count=5, size=16)
+    parquet.write_table(pyarrow.table({"image": encoded, "label": [0, 1, 2]}), tmp_path / "a.parquet")
+    pictures = load_pictures(tmp_path, count=5, size=16)
+    assert pictures.pixels.shape == (5, 16, 16, 3)
+    assert pictures.pixels.dtype == np.uint8
+    assert (pictures.num_distinct, pictures.source) == (3, f"parquet:{tmp_path.name}")
+    assert from_folder.source == f"folder:{tmp_path.name}"
+    assert normalise(pictures.pixels, "cpu").shape == (5, 3, 16, 16)
+    with pytest.raises(ValueError, match="nowhere"):
+        load_pictures(tmp_path / "nowhere", count=1, size=16)
+
+
+def test_the_float64_reference_grays_as_the_paper_says():
+    from wellcond.bench import oracle
+
+    X = torch.randn(2, 6, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    D = oracle.dct_matrix(6)
+    assert torch.allclose(D @ D.T, torch.eye(6, dtype=torch.float64))
+    sigma, grayed = torch.linalg.svdvals(X), torch.linalg.svdvals(oracle.gray(X, "svd", 0.5))
+    assert torch.allclose(grayed, sigma[:, :1] * (sigma / sigma[:, :1]) ** 0.5)
+    images = torch.randn(2, 3, 8, 8)
+    assert torch.equal(oracle.images_of(oracle.tokens_of(images, 4), 8, 4).float(), images)
+    scipy_fft = pytest.importorskip("scipy.fft")
+    expected = oracle.shrink(torch.from_numpy(scipy_fft.dctn(X.numpy(), axes=(1, 2), norm="ortho")), 0.9)
+    expected = torch.from_numpy(scipy_fft.idctn(expected.numpy(), axes=(1, 2), norm="ortho"))
+    assert torch.allclose(oracle.gray(X, "dct", 0.9), expected)
+
+
+def check_result(result, path):
+    assert json.loads(path.read_text()) == result
+    assert set(result) >= ORIGIN
+    assert result["images"] == "procedural"
+    for row in result["rows"]:
+        assert "failed" in row or set(row) >= TIMED
+    for bar in result["bars"]:
+        assert bar["met"] is None  # neither quick nor procedural numbers count
+        assert bar["why"]
+
+
+def test_quick_graying(tmp_path):
+    from wellcond.bench import graying
+
+    result = graying.run(BenchConfig(what="graying", out=tmp_path, quick=True))
+    check_result(result, tmp_path / "bench-graying.json")
+    rows = {(r["part"], r["name"]): r for r in result["rows"]}
+    assert {part for part, _ in rows} == {"a", "b", "c", "d"}
+    for method in ("dct", "svd"):
+        for precision in ("fast", "exact"):
+            row = rows["a", f"{method} {precision} inside"]
+            assert row["meets_error"], row
+            assert row["error_embedding"] < 1e-3
+    assert "CUDA" in rows["a", "svd fast ahead"]["failed"]
+
+
+def test_quick_spectral_in_parts(tmp_path):
+    from wellcond.bench import spectral
+
+    config = BenchConfig(what="spectral", out=tmp_path, quick=True)
+    spectral.run(config, parts="map")
+    result = spectral.run(config, parts="condition,eigen")
+    check_result(result, tmp_path / "bench-spectral.json")
+    assert {r["part"] for r in result["rows"]} == {"condition", "map", "eigen"}
+    with pytest.raises(ValueError, match="qr"):
+        spectral.run(config, parts="qr")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_quick_graying_on_cuda(tmp_path):
+    from wellcond.bench import graying
+
+    result = graying.run(BenchConfig(what="graying", device="cuda", out=tmp_path, quick=True), parts="a,b")
+    for row in result["rows"]:
+        assert "failed" not in row, row
+        assert row.get("error_handover", 0) < 1e-3, row  # a race would read half a batch
+        assert row["peak_memory_ratio"] > 0

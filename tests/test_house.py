@@ -1,0 +1,116 @@
+"""The plan of the house: which file stands on which floor, and that imports go only upwards in the list."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import wellcond
+
+SOURCE = Path(wellcond.__file__).parent
+FLOORS = {
+    0: {"config", "parsing", "report", "strip"},
+    1: {"spectral"},
+    2: {"graying"},
+    3: {"pictures"},
+    6: {"data"},
+    8: {"bench", "photos", "demo"},
+    9: {"cli"},
+    10: {"__main__"},
+}
+FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
+FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it
+FILES = sorted(SOURCE.rglob("*.py"))
+PUBLIC = {
+    "TokenGraying",
+    "__version__",
+    "condition_number",
+    "effective_rank",
+    "gray",
+    "gray_tokens",
+    "numerical_floor",
+    "singular_values",
+    "spectral_map",
+    "stable_rank",
+    "ungray",
+}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """Rooms of ours that a file imports, anywhere in it: at the top or inside a function."""
+    package = ("wellcond", *path.relative_to(SOURCE).parent.parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {tuple(alias.name.split(".")) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = (*base, *(node.module.split(".") if node.module else ()))
+            found |= {(*module, alias.name) for alias in node.names}
+    return {name[1] for name in found if name[0] == "wellcond" and len(name) > 1 and name[1] != "__version__"}
+
+
+def test_every_file_stands_in_a_known_room():
+    rooms = {room_of(path) for path in FILES} - {"__init__"}
+    assert rooms <= set(FLOOR_OF) | FOUNDATION
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_up(path):
+    room = room_of(path)
+    if room == "__init__":  # the list of public names, lazy
+        return
+    for other in imported_rooms(path) - FOUNDATION - {room}:
+        assert room not in FOUNDATION, f"{room} must not import {other}"
+        assert other in FLOOR_OF, f"{path} imports {other}, which is in no floor"
+        assert FLOOR_OF[other] < FLOOR_OF[room], f"{path} (floor {FLOOR_OF[room]}) imports {other}"
+
+
+def test_no_drawer_for_odds_and_ends():
+    names = {path.stem for path in FILES} | {path.parent.name for path in FILES}
+    assert not names & {"utils", "util", "helpers", "helper", "misc", "common", "manager"}
+
+
+def test_public_names_are_frozen():
+    assert set(wellcond.__all__) == PUBLIC
+    assert set(dir(wellcond)) >= PUBLIC
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_public_name_resolves(name):
+    assert getattr(wellcond, name) is not None
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="graay"):
+        _ = wellcond.graay  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_torch_is_not_imported_before_work_begins():
+    modules = [
+        "wellcond",
+        "wellcond.config",
+        "wellcond.cli",
+        "wellcond.parsing",
+        "wellcond.report",
+        "wellcond.strip",
+    ]
+    modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
+    code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_help_imports_neither_torch_nor_tyro():
+    code = (
+        "import sys; from wellcond.cli import main; main(['--help']); "
+        "sys.exit(bool({'torch', 'tyro', 'numpy'} & set(sys.modules)))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0
+    )

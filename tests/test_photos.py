@@ -1,0 +1,88 @@
+"""Pictures through graying: colours, orientation, spectra, and inputs without a κ."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import wellcond
+from wellcond.data.files import image_size, read_image
+from wellcond.data.procedural import procedural
+from wellcond.pictures import gray_picture, spectrum
+from wellcond.strip import Curve, draw_spectra, draw_strip
+
+
+def test_svd_multiplies_log_kappa_by_epsilon():
+    grayed = gray_picture(procedural(2, size=96).image, method="svd", epsilon=0.6)
+    expected = 0.6 * grayed.spectrum_before.log_kappa
+    assert grayed.spectrum_after.log_kappa == pytest.approx(expected, abs=1e-3)
+    assert (grayed.num_tokens, grayed.width) == (36, 768)
+
+
+def test_spectrum_is_that_of_the_normalised_pixels():
+    image = procedural(0, size=64).image
+    pixels = (image / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    tokens = pixels.reshape(4, 16, 4, 16, 3).transpose(0, 2, 1, 3, 4).reshape(16, 768)
+    sigma = np.linalg.svd(tokens, compute_uv=False)
+    ours = gray_picture(image).spectrum_before
+    assert np.allclose(ours.sigma, sigma, rtol=1e-5)
+    assert ours.kappa == pytest.approx(sigma[0] / sigma[-1], rel=1e-3)
+
+
+TOKENS = {
+    "full rank": torch.arange(20.0)[:, None] * torch.eye(20, 30) + torch.ones(20, 30),
+    "all zero": torch.zeros(4, 6),
+    "rank one": torch.ones(4, 6),
+}
+
+
+@pytest.mark.parametrize("tokens", TOKENS.values(), ids=TOKENS.keys())
+def test_spectrum_agrees_with_condition_number(tokens):
+    ours, theirs = spectrum(tokens), wellcond.condition_number(tokens)
+    assert ours.kappa == pytest.approx(float(theirs), rel=1e-3, nan_ok=True)
+    assert ours.log_kappa == pytest.approx(float(theirs.log()), abs=1e-3, nan_ok=True)
+
+
+@pytest.mark.parametrize("method", ["svd", "dct"])
+def test_a_flat_picture_has_no_finite_kappa_and_stays_itself(method):
+    image = np.full((64, 64, 3), 128, np.uint8)
+    grayed = gray_picture(image, method=method, epsilon=0.5)
+    assert not math.isfinite(grayed.spectrum_before.kappa)
+    assert grayed.spectrum_before.floor_count > 0
+    if method == "svd":
+        assert np.abs(grayed.after.astype(int) - image).max() <= 1
+
+
+def test_upright_by_exif(tmp_path):
+    image = Image.fromarray(np.zeros((32, 48, 3), np.uint8))
+    image.putpixel((0, 0), (255, 255, 255))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn right
+    image.save(tmp_path / "turned.png", exif=exif)
+    assert image_size(tmp_path / "turned.png") == (32, 48)
+    assert read_image(tmp_path / "turned.png").shape == (48, 32, 3)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "I;16", "CMYK"])
+def test_any_mode_becomes_rgb(mode, tmp_path):
+    suffix = "tif" if mode in ("CMYK", "I;16") else "png"
+    Image.new("RGB" if mode == "P" else mode, (32, 32)).convert(mode).save(tmp_path / f"x.{suffix}")
+    pixels = read_image(tmp_path / f"x.{suffix}")
+    assert pixels.shape == (32, 32, 3)
+    assert pixels.dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    "sigma", [[], [0.0], [1.0], [1.0, 1.0], [5.0, 1e-30, 0.0], [1.0, np.nan]], ids=lambda s: str(s)
+)
+def test_any_spectrum_can_be_drawn(sigma):
+    image = draw_spectra([Curve(sigma=np.array(sigma), name="x")], (200, 100))
+    assert image.size == (200, 100)
+
+
+def test_strip_holds_its_panels_side_by_side():
+    image = procedural(0, size=64).image
+    strip = draw_strip([(image, "a"), (image, "b")], [Curve(sigma=np.array([3.0, 1.0]), name="c")])
+    assert strip.width > 2 * strip.height

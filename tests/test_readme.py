@@ -1,0 +1,89 @@
+"""README: its code runs as pasted, its numbers are those of results/, its files exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from wellcond.bench.table import BEGIN, END, NOTHING, render, replace_block
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_python_snippet_runs(capsys):
+    snippets = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert snippets
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), {})
+
+
+def test_results_block_equals_results():
+    assert replace_block(README, render(ROOT / "results")) == README, "run python -m wellcond.bench.table"
+
+
+def test_named_files_exist():
+    tree = README[README.index("src/wellcond/\n") :]
+    for name in re.findall(r"^  ([a-z_]+(?:\.py|/)) ", tree, re.MULTILINE):
+        assert (ROOT / "src" / "wellcond" / name).exists(), name
+    for name in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_room_is_in_the_tree():
+    here = ROOT / "src" / "wellcond"
+    for path in [*here.glob("*.py"), *(p for p in here.iterdir() if (p / "__init__.py").exists())]:
+        name = f"{path.name}/" if path.is_dir() else path.name
+        assert name.startswith("__") or f"  {name} " in README, name
+
+
+RESULT = {
+    "what": "spectral",
+    "bars": [
+        {"name": "κ 50×", "sense": "at least", "limit": 50, "value": 61.23456, "row": "ours", "met": True},
+        {"name": "step", "sense": "at most", "limit": 1.1, "value": 1.2, "row": "svd", "met": False},
+        {"name": "unmeasured", "sense": "at most", "limit": 1, "value": None, "row": None, "met": None},
+    ],
+    "parts": {
+        "a-cuda": {
+            "part": "a",
+            "device": "cuda",
+            "quick": False,
+            "command": "wellcond bench spectral",
+            "commit": "0123456789abcdef",
+            "hardware": {"gpu": "H200"},
+            "versions": {"torch": "2.11.0"},
+            "images": "parquet:x",
+        },
+        "a-cpu": {"part": "a", "device": "cpu", "quick": True},
+    },
+    "rows": [
+        {"part": "a", "device": "cuda", "name": "ours | theirs", "median_ms": 1.5, "ratio": 1.02,
+         "ratio_ci": [1.01, 1.03], "error_fro": 3.2e-6},
+        {"part": "a", "device": "cuda", "name": "other", "failed": "out of memory"},
+        {"part": "a", "device": "cpu", "name": "quick", "median_ms": 99.0},
+    ],
+}  # fmt: skip
+
+
+def test_table_keeps_misses_and_failures_and_leaves_quick_runs_out(tmp_path):
+    import json
+
+    (tmp_path / "bench-spectral.json").write_text(json.dumps(RESULT))
+    text = render(tmp_path)
+    assert "| κ 50× | ≥ 50 | 61.23 | ours | yes |" in text
+    assert "| step | ≤ 1.1 | 1.2 | svd | **no** |" in text
+    assert "| ours \\| theirs | 1.5 | 1.02 | 1.01 … 1.03 | 3.2e-06 | – |" in text
+    assert "| other | failed |" in text
+    assert "99" not in text
+    assert "unmeasured" not in text
+    assert "H200" in text
+
+
+def test_no_results_say_so(tmp_path):
+    assert render(tmp_path) == NOTHING
+
+
+def test_marks_are_needed_once():
+    with pytest.raises(ValueError, match="marks"):
+        replace_block(f"{END}{BEGIN}", "x")
