@@ -1,11 +1,35 @@
-"""Fixtures that several test files share."""
+"""The hypothesis profile, a skip for `gpu` tests on machines without CUDA, and shared fixtures."""
 
+import os
 from pathlib import Path
 
 import pytest
+import torch
+from hypothesis import HealthCheck, settings
 from PIL import Image
 
 from wellcond.data.procedural import procedural
+
+_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile(
+    "quick", max_examples=15, deadline=None, derandomize=True, suppress_health_check=_CHECKS
+)
+settings.register_profile("explore", max_examples=300, deadline=None, suppress_health_check=_CHECKS)
+settings.load_profile(os.environ.get("WELLCOND_HYPOTHESIS", "quick"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA device")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
 
 
 @pytest.fixture

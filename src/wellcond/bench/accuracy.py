@@ -43,7 +43,7 @@ class Accuracy:
             with torch.no_grad(), self.autocast():
                 grayed = graying(self.batch)[: self.count]
             result = oracle.tokens_of(grayed, self.patch_size)
-            self.known[key] = oracle.matrix_errors(result, self.expected_tokens(variant))
+            self.known[key] = oracle.matrix_errors(result, self.expected_tokens(variant), self.tokens)
         return self.known[key]
 
     def of_embedding(self, variant: Variant, model: nn.Module) -> dict[str, float]:

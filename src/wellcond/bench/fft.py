@@ -53,7 +53,8 @@ def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> lis
     calls = {name: timed(gray) for name, gray in grayings.items()}
     timings = interleave(calls, rounds=work.rounds, clock=clock_for(device))
     count = min(work.num_error_images, len(images))
-    expected = oracle.gray(oracle.tokens_of(images[:count], work.patch_size), "dct", EPSILON["dct"])
+    tokens = oracle.tokens_of(images[:count], work.patch_size)
+    expected = oracle.gray(tokens, "dct", EPSILON["dct"])
     rows = []
     for name, gray in grayings.items():
         with torch.no_grad():
@@ -65,5 +66,5 @@ def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> lis
             "ours": name.startswith("dct"),
             "shape": work.shape,
         }
-        rows.append(row | {"name": f"{name} {work.shape}"} | oracle.matrix_errors(result, expected))
+        rows.append(row | {"name": f"{name} {work.shape}"} | oracle.matrix_errors(result, expected, tokens))
     return rows

@@ -67,23 +67,24 @@ def gray(X: Tensor, method: str, epsilon: float) -> Tensor:
     return left.T @ shrink(left @ X @ right.T, epsilon) @ right
 
 
-def matrix_errors(result: Tensor, expected: Tensor) -> dict[str, float]:
-    """Worst relative Frobenius error and |Δ log σ| over matrices; σ at the rounding floor do not count."""
+def matrix_errors(result: Tensor, expected: Tensor, X: Tensor) -> dict[str, float]:
+    """Worst relative Frobenius error and |Δ log σ| over matrices.
+
+    The second counts where the singular value of the input X is at least 1e-5 σ_max, the range that the precisions
+    promise something for; ``num_sigma_below`` says how many were not.
+    """
     result = result.detach().cpu().double()
     norm = torch.linalg.matrix_norm(expected).clamp_min(1e-300)
     frobenius = torch.linalg.matrix_norm(result - expected) / norm
+    sigma = torch.linalg.svdvals(X)
+    counts = sigma >= 1e-5 * sigma[..., :1].clamp_min(1e-300)
+    difference = (torch.linalg.svdvals(result).log() - torch.linalg.svdvals(expected).log()).abs()
     return {
         "error_fro": frobenius.max().item(),
         "error_fro_median": frobenius.median().item(),
-        "error_log_sigma": _log_sigma_error(result, expected),
+        "error_log_sigma": torch.where(counts, difference, 0.0).max().item(),
+        "num_sigma_below": int((~counts).sum()),
     }
-
-
-def _log_sigma_error(result: Tensor, expected: Tensor) -> float:
-    sigma = torch.linalg.svdvals(expected)
-    counts = sigma > rounding_floor(expected, sigma[..., :1])
-    difference = (torch.linalg.svdvals(result).log() - sigma.log()).abs()
-    return torch.where(counts, difference, 0.0).max().item()
 
 
 def kappas(X: Tensor) -> dict[str, float]:

@@ -45,7 +45,7 @@ DEFAULTS = {  # of parts a and b
     "a": "dct, svd, dct exact, svd exact, "
     "dct ahead, svd before, svd ahead, svd exact before, svd exact ahead",
     "b": "dct before, svd before, dct ahead, svd ahead, "
-    "dct exact before, svd exact before, dct exact ahead, svd exact ahead, dct",
+    "dct exact before, svd exact before, dct exact ahead, svd exact ahead, dct, svd",
 }
 
 

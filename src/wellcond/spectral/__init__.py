@@ -107,29 +107,44 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     check_precision(precision)
     check_matrices(X)
     if X.dtype == torch.float64:
-        finite = X.isfinite().all(-1).all(-1)[..., None, None]
-        U, sigma, Vh = torch.linalg.svd(torch.where(finite, X, 0.0), full_matrices=False)
-        kept = sigma > _floor(X, sigma)[..., None]
-        mapped = torch.where(kept, f(sigma), sigma)
-        Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan)
-        spread = _EPS64 * math.sqrt(max(X.shape[-2:])) * sigma[..., :1]
-        moved = torch.where(kept, f(sigma + spread) - mapped, 0.0)
+        Y, sigma, mapped, drift = _map_by_svd(X, f)
     else:
-        flat = _flat(X)
-        eigenvalues, V = eigen.eigh(products.gram(flat))
-        eigenvalues = eigenvalues.flip(-1).clamp_min(0)  # descending, as f is promised; the columns of V ascend
-        sigma = eigenvalues.sqrt()
-        kept = sigma > _floor(X, sigma)[..., None]
-        mapped = torch.where(kept, f(sigma), sigma)
-        gain = torch.where(kept, mapped / torch.where(kept, sigma, 1.0), 1.0)
-        Y = products.times((V * gain.flip(-1)[..., None, :]) @ V.mT, flat).reshape(X.shape).to(X.dtype)
-        shifted = (eigenvalues + _EPS64 * math.sqrt(max(X.shape[-2:])) * eigenvalues[..., :1]).sqrt()
-        moved = torch.where(kept, f(shifted) * (sigma / torch.where(kept, shifted, 1.0)) - mapped, 0.0)
+        Y, sigma, mapped, drift = _map_by_gram(X, f)
     if not return_error:
         return Y
+    kept = sigma > _floor(X, sigma)[..., None]
+    moved = torch.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - mapped, 0.0)
     size = torch.linalg.vector_norm(mapped, dim=-1)
     error = torch.linalg.vector_norm(moved, dim=-1) / torch.where(size > 0, size, 1.0)
-    return Y, (error + torch.finfo(X.dtype).eps / 2).reshape(X.shape[:-2]).to(_result_dtype(X))
+    return Y, (error + torch.finfo(X.dtype).eps / 2).to(_result_dtype(X))
+
+
+def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
+    """(Y, σ, f(σ), f(σ) after every σ has moved by a given share of σ_max), by a true SVD."""
+    finite = X.isfinite().all(-1).all(-1)[..., None, None]
+    U, sigma, Vh = torch.linalg.svd(torch.where(finite, X, 0.0), full_matrices=False)
+    mapped = torch.where(sigma > _floor(X, sigma)[..., None], f(sigma), sigma)
+    Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan)
+    return Y, sigma, mapped, lambda share: f(sigma + share * sigma[..., :1])
+
+
+def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor]):
+    """(Y, σ, f(σ), f(σ) after every σ² has moved by a given share of σ_max²): V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ."""
+    flat = _flat(X)
+    eigenvalues, V = eigen.eigh(products.gram(flat))
+    # descending, as f is promised; the columns of V ascend
+    eigenvalues = eigenvalues.flip(-1).clamp_min(0).reshape(*X.shape[:-2], min(X.shape[-2:]))
+    sigma = eigenvalues.sqrt()
+    kept = sigma > _floor(X, sigma)[..., None]
+    mapped = torch.where(kept, f(sigma), sigma)
+    gain = torch.where(kept, mapped / torch.where(kept, sigma, 1.0), 1.0).reshape(len(flat), 1, min(X.shape[-2:]))
+    Y = products.times((V * gain.flip(-1)) @ V.mT, flat).reshape(X.shape).to(X.dtype)
+
+    def drift(share: float) -> Tensor:
+        moved = (eigenvalues + share * eigenvalues[..., :1]).sqrt()
+        return f(moved) * (sigma / torch.where(kept, moved, 1.0))
+
+    return Y, sigma, mapped, drift
 
 
 def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") -> tuple[Tensor, Tensor]:
@@ -151,7 +166,7 @@ def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") ->
         return largest * (sigma / largest) ** epsilon
 
     Y = spectral_map(X, lift)
-    return Y, top.reshape(X.shape[:-2])
+    return Y, top
 
 
 def check_precision(precision: str) -> None:

@@ -20,7 +20,8 @@ from torch import Tensor
 from wellcond.spectral import products
 from wellcond.spectral.poles import LARGEST_S, partial_fractions
 
-_MAX_WORKSPACE = 3 << 29  # bytes of inverse factors at a time
+_MAX_WORKSPACE = 96 << 20  # bytes of inverse factors at a time, …
+_MIN_CHUNK = 256  # … but never fewer images than fill the GPU
 _SMALL = 64  # largest block factored in registers
 _LANCZOS_STEPS = 12
 
@@ -35,7 +36,7 @@ def singular_power(X: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     if epsilon == 1:
         return X.clone(), largest_eigenvalue(products.gram(X)).sqrt()
     poles = len(_coefficients(epsilon)[0])
-    chunk = max(1, _MAX_WORKSPACE // (8 * poles * min(X.shape[-2:]) ** 2))
+    chunk = max(_MIN_CHUNK, _MAX_WORKSPACE // (8 * poles * min(X.shape[-2:]) ** 2))
     if len(X) > chunk:
         parts = [singular_power(part, epsilon) for part in X.split(chunk)]
         return torch.cat([Y for Y, _ in parts]), torch.cat([top for _, top in parts])
@@ -119,7 +120,7 @@ def _multiply(A: Tensor, B: Tensor, D: Tensor, J: int, add: Tensor | None = None
     C = D if add is None else add
     kernels.multiply[(cdiv(cols, 32), cdiv(rows, 32), D.shape[0])](
         A, B, C, D, D if shifts is None else shifts, rows, cols, depth, J, J_add, A.stride(0), A.stride(1),
-        *B.stride(), C.stride(0), C.stride(1), D.stride(0), D.stride(1), ADD=add is not None, TILE=32, STEP=16, num_warps=4,
+        *B.stride(), C.stride(0), C.stride(1), D.stride(0), D.stride(1), ADD=add is not None, TILE=32, STEP=16, num_warps=2,
     )  # fmt: skip
 
 

@@ -1,0 +1,137 @@
+"""Mistakes in the input are a ValueError that quotes the value and names the remedy."""
+
+import math
+
+import pytest
+import torch
+import wellcond as wc
+from wellcond.graying import fold_patches, unfold_patches
+
+SETTINGS = [
+    ({"epsilon": 0.0}, r"0"),
+    ({"epsilon": -0.25}, r"-0\.25"),
+    ({"epsilon": 1.5}, r"1\.5"),
+    ({"epsilon": math.nan}, r"nan"),
+    ({"epsilon": math.inf}, r"inf"),
+    ({"method": "fft"}, r"fft(?s:.)*(svd|dct)"),
+    ({"precision": "sloppy"}, r"sloppy(?s:.)*(exact|fast)"),
+    ({"rescale": "always"}, r"always(?s:.)*contrast"),
+]
+by_setting = pytest.mark.parametrize(("setting", "message"), SETTINGS, ids=lambda value: str(value))
+ORDER = [({"order": "diagonal"}, r"diagonal(?s:.)*(rows|channels)")]
+TOKENS = torch.randn(2, 6, 8)
+SPECTRAL = [
+    wc.singular_values,
+    wc.condition_number,
+    wc.effective_rank,
+    wc.stable_rank,
+    wc.numerical_floor,
+    lambda X: wc.spectral_map(X, lambda s: s),
+]
+by_function = pytest.mark.parametrize(
+    "function", [*SPECTRAL, lambda X: wc.gray_tokens(X, "svd"), lambda X: wc.gray_tokens(X, "dct")]
+)
+
+
+@by_setting
+def test_settings_of_gray_tokens(setting, message):
+    with pytest.raises(ValueError, match=message):
+        wc.gray_tokens(TOKENS, **setting)
+
+
+@pytest.mark.parametrize(("setting", "message"), SETTINGS + ORDER, ids=lambda value: str(value))
+def test_settings_of_the_module_fail_when_it_is_made(setting, message):
+    with pytest.raises(ValueError, match=message):
+        wc.TokenGraying(4, **setting)
+
+
+@pytest.mark.parametrize(("setting", "message"), SETTINGS + ORDER, ids=lambda value: str(value))
+def test_settings_of_gray_fail_and_leave_the_model_alone(setting, message):
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, num_classes=3).eval()
+    images = torch.randn(1, 3, 32, 32)
+    before = model(images)
+    with pytest.raises(ValueError, match=message):
+        wc.gray(model, **setting)
+    assert torch.equal(model(images), before)
+
+
+def test_precision_of_spectral_map():
+    with pytest.raises(ValueError, match=r"sloppy(?s:.)*(exact|fast)"):
+        wc.spectral_map(TOKENS, lambda s: s, precision="sloppy")
+
+
+@by_function
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool], ids=str)
+def test_integer_tokens(function, dtype):
+    with pytest.raises(ValueError, match=str(dtype).removeprefix("torch.")):
+        function(torch.ones(3, 4).to(dtype))
+
+
+@by_function
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_tokens_that_are_not_finite(function, value):
+    X = TOKENS.clone()
+    X[1, 2, 3] = value
+    with pytest.raises(ValueError, match=r"(?i)nan|inf|finite"):
+        function(X)
+
+
+@by_function
+@pytest.mark.parametrize("shape", [(5,), (), (2, 0, 4), (2, 4, 0), (0, 0)], ids=str)
+def test_tokens_of_the_wrong_shape(function, shape):
+    with pytest.raises(ValueError, match=r"\(" if shape else r"."):
+        function(torch.ones(shape))
+
+
+@pytest.mark.parametrize("method", ["svd", "dct"])
+class TestImages:
+    def test_not_divisible(self, method):
+        for size, wrong in [((30, 32), "30"), ((32, 40), "40"), ((8, 16), "8")]:
+            with pytest.raises(ValueError, match=rf"(?s)(?=.*(?<!\d){wrong}(?!\d)).*(?<!\d)16(?!\d)"):
+                wc.TokenGraying(16, method)(torch.randn(1, 3, *size))
+
+    def test_integer(self, method):
+        with pytest.raises(ValueError, match="uint8"):
+            wc.TokenGraying(4, method)(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    def test_not_finite(self, method, value):
+        images = torch.randn(3, 3, 8, 8)
+        images[1, 2, 3, 4] = value
+        with pytest.raises(ValueError, match=r"(?i)nan|inf|finite"):
+            wc.TokenGraying(4, method)(images)
+
+    @pytest.mark.parametrize("shape", [(3, 8, 8), (8, 8), (1, 2, 3, 8, 8)], ids=str)
+    def test_wrong_rank(self, method, shape):
+        with pytest.raises(ValueError, match=r"\(.*8, 8"):
+            wc.TokenGraying(4, method)(torch.randn(shape))
+
+    def test_no_pixels(self, method):
+        for shape in [(1, 0, 8, 8), (1, 3, 0, 8), (1, 3, 8, 0)]:
+            with pytest.raises(ValueError, match="0"):
+                wc.TokenGraying(4, method)(torch.randn(shape))
+
+    def test_gradient_asked_for(self, method):
+        """Graying passes no gradient to the pixels; silence would be a wrong gradient."""
+        images = torch.randn(1, 3, 8, 8, requires_grad=True)
+        with pytest.raises(ValueError, match=r"(?i)detach|no_grad"):
+            wc.TokenGraying(4, method)(images)
+        assert wc.TokenGraying(4, method)(images.detach()).shape == images.shape
+
+
+def test_patches():
+    images = torch.randn(1, 3, 10, 12)
+    with pytest.raises(ValueError, match="10"):
+        unfold_patches(images, 4)
+    with pytest.raises(ValueError, match="diagonal"):
+        unfold_patches(images, 2, "diagonal")
+    with pytest.raises(ValueError, match="diagonal"):
+        fold_patches(torch.randn(1, 30, 12), (3, 10, 12), 2, "diagonal")
+    with pytest.raises(ValueError, match="10"):
+        unfold_patches(images[0], 2)  # (3, 10, 12): the shape is quoted
+    with pytest.raises(ValueError, match=r"29|30"):
+        fold_patches(torch.randn(1, 29, 12), (3, 10, 12), 2)
+    for patch in (0, -2, (2, 0)):
+        with pytest.raises(ValueError):
+            wc.TokenGraying(patch)(images)

@@ -1,0 +1,247 @@
+"""A grayed model under the rest of PyTorch: compile, export, autocast, DDP, layouts, sizes, wrappers."""
+
+import copy
+
+import cases
+import pytest
+import torch
+import wellcond as wc
+from families import FAMILIES, VIT, assert_same_gradients, by_oracle, gap
+from oracles import FAST, MODEL_FAST, TOLERANCE
+from torch import nn
+
+BAR = TOLERANCE["float32"]
+EPSILON = {"svd": 0.6, "dct": 0.8}
+by_method = pytest.mark.parametrize("method", EPSILON)
+CONVMIXER, PVT, SWIN = (next(f for f in FAMILIES if f.name.startswith(n)) for n in ("conv", "pvt", "swin_"))
+
+
+def pair(method="dct", family=VIT, **options):
+    """(plain, grayed) with the same weights."""
+    plain = family.create(**options)
+    return plain, wc.gray(copy.deepcopy(plain), method, EPSILON[method], precision="exact")
+
+
+def square(family=VIT, batch=3, seed=0):
+    return cases.images(batch, 3, family.size, family.size, seed=seed)
+
+
+def oracle(images, method="dct", family=VIT):
+    return by_oracle(images, family.patch, method, EPSILON[method])
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("family", [VIT, CONVMIXER], ids=str)
+def test_compiled_dct_is_one_graph(family, backend):
+    """fullgraph=True raises at any graph break; training too."""
+    plain, model = pair(family=family)
+    wc.gray(model, "dct", EPSILON["dct"])  # what training uses
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    images = square(family)
+    with torch.no_grad():
+        assert gap(compiled(images), plain(oracle(images, family=family))) <= MODEL_FAST
+    plain.train(), model.train()
+    for logits in (compiled(images), plain(oracle(images, family=family))):
+        nn.functional.cross_entropy(logits, torch.tensor([0, 3, 1])).backward()
+    assert_same_gradients(model, plain, 10 * MODEL_FAST)
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_compiled_module_is_one_graph_and_follows_the_batch(precision):
+    module = wc.TokenGraying(8, "dct", 0.8, precision=precision)
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    for batch in (3, 5, 2):
+        images = cases.images(batch, 3, 16, 24)
+        want = by_oracle(images, 8, "dct", 0.8)
+        assert gap(compiled(images), want) <= (BAR if precision == "exact" else FAST)
+
+
+def test_compiled_svd_runs():
+    plain, model = pair("svd")
+    images = square()
+    with torch.no_grad():
+        got = torch.compile(model, backend="eager")(images)
+    assert gap(got, plain(oracle(images, "svd"))) <= BAR
+
+
+@pytest.mark.parametrize("family", [VIT, PVT], ids=str)
+def test_export_with_dynamic_batch(family):
+    plain, model = pair(family=family)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (square(family),), dynamic_shapes=({0: batch},))
+    exported = program.module()
+    for size in (1, 3, 6):
+        images = square(family, size, seed=size)
+        with torch.no_grad():
+            assert gap(exported(images), plain(oracle(images, family=family))) <= BAR
+
+
+def test_exported_file_stands_alone(tmp_path):
+    _, model = pair()
+    images = square()
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (images,), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    with torch.no_grad():
+        assert gap(torch.export.load(tmp_path / "model.pt2").module()(images), model(images)) <= BAR
+
+
+@by_method
+def test_autocast(method):
+    """Graying keeps float32 pixels under autocast; the network itself runs in bfloat16 either way."""
+    plain, model = pair(method)
+    wc.gray(model, method, EPSILON[method])
+    images = square()
+    embedded = plain.patch_embed(oracle(images, method))  # float32
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        want, unchanged = plain(oracle(images, method)), plain(images)
+        assert gap(model(images), want) <= 3 * TOLERANCE["bfloat16"] < gap(unchanged, want) / 2
+        assert gap(model.patch_embed(images), embedded) <= TOLERANCE["bfloat16"]
+
+
+@by_method
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_models_of_other_dtypes(method, dtype):
+    plain, model = pair(method)
+    plain, model, images = plain.to(dtype), model.to(dtype), square().to(dtype)
+    with torch.no_grad():
+        want = plain(oracle(images.double(), method).to(dtype))
+        assert gap(model(images), want) <= (1e-9 if dtype == torch.float64 else 3 * TOLERANCE["bfloat16"])
+
+
+@by_method
+@pytest.mark.parametrize("family", [VIT, CONVMIXER, SWIN], ids=str)
+def test_channels_last(family, method):
+    plain, model = pair(method, family)
+    images = square(family)
+    want = plain(oracle(images, method, family))
+    with torch.no_grad():
+        assert gap(model(images.to(memory_format=torch.channels_last)), want) <= BAR
+        model = model.to(memory_format=torch.channels_last)
+        assert gap(model(images.to(memory_format=torch.channels_last)), want) <= BAR
+
+
+@by_method
+def test_any_batch_size_in_turn(method):
+    plain, model = pair(method)
+    for batch in (5, 1, 0, 7, 2):
+        images = square(batch=batch)
+        with torch.no_grad():
+            got, want = model(images), plain(oracle(images, method))
+        assert got.shape == want.shape == (batch, 5)
+        assert batch == 0 or gap(got, want) <= BAR
+
+
+@by_method
+def test_image_sizes_that_change_between_calls(method):
+    plain, model = pair(method, dynamic_img_size=True)
+    for height, width in [(64, 64), (96, 64), (32, 80), (64, 64)]:
+        images = cases.images(2, 3, height, width)
+        with torch.no_grad():
+            assert gap(model(images), plain(oracle(images, method))) <= BAR
+
+
+@pytest.mark.parametrize("family", [PVT, CONVMIXER], ids=str)
+def test_non_square_images_on_families_of_any_size(family):
+    plain, model = pair(family=family)
+    for height, width in [(64, 96), (128, 32)]:
+        images = cases.images(2, 3, height, width)
+        with torch.no_grad():
+            assert gap(model(images), plain(oracle(images, family=family))) <= BAR
+
+
+def test_timm_can_still_resize_the_model():
+    plain, model = pair()
+    for net in (plain, model):
+        net.set_input_size(img_size=(32, 96))
+    assert model.patch_embed.patch_size == (16, 16) and model.patch_embed.grid_size == (2, 6)
+    images = cases.images(2, 3, 32, 96)
+    with torch.no_grad():
+        assert gap(model(images), plain(oracle(images))) <= BAR
+
+
+def test_the_patch_embedding_itself_is_grayed():
+    plain, model = pair()
+    images = square()
+    with torch.no_grad():
+        assert gap(model.patch_embed(images), plain.patch_embed(oracle(images))) <= BAR
+    assert type(model) is type(plain)
+
+
+def test_weights_changed_in_place_are_used_at_once():
+    """Whatever is folded into the embedding must follow load, optimizer steps and copy_ without a call."""
+    plain, model = pair()
+    images = square()
+    with torch.no_grad():
+        model(images)
+        for net in (plain, model):
+            net.patch_embed.proj.weight.mul_(-0.5)
+            net.patch_embed.proj.bias.add_(0.3)
+        assert gap(model(images), plain(oracle(images))) <= BAR
+        for net in (plain, model):
+            net.patch_embed.proj.weight = nn.Parameter(net.patch_embed.proj.weight.flip(0))
+        assert gap(model(images), plain(oracle(images))) <= BAR
+
+
+def test_wrappers_see_it():
+    from timm.models._features import FeatureGetterNet
+
+    plain, model = pair()
+    images = square()
+    shift = 0.25
+
+    class Shift(nn.Module):
+        def forward(self, x):
+            return x - shift
+
+    with torch.no_grad():
+        assert gap(nn.Sequential(Shift(), model)(images), plain(oracle(images - shift))) <= BAR
+        got, want = (FeatureGetterNet(net, out_indices=(0, 1)) for net in (model, plain))
+        for a, b in zip(got(images), want(oracle(images)), strict=True):
+            assert gap(a, b) <= BAR
+        assert gap(torch.func.functional_call(model, dict(plain.state_dict()), (images,)), model(images)) == 0
+
+
+@by_method
+def test_ddp(method, tmp_path):
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("torch without gloo")
+    plain, model = pair(method)
+    images = square()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        out = wrapped(images)
+        assert gap(out.detach(), plain(oracle(images, method)).detach()) <= BAR
+        out.square().sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    plain(oracle(images, method)).square().sum().backward()
+    assert_same_gradients(model, plain, 1e-3)
+
+
+@by_method
+def test_images_that_require_gradient_are_refused(method):
+    _, model = pair(method)
+    images = square().requires_grad_()
+    with pytest.raises(ValueError, match=r"(?i)detach|no_grad"):
+        model(images)
+
+
+@by_method
+def test_bad_images_are_refused_by_the_model(method):
+    _, model = pair(method, CONVMIXER)
+    for images, message in [
+        (torch.randn(1, 3, 60, 64), "60"),
+        (torch.zeros(1, 3, 64, 64, dtype=torch.uint8), "uint8"),
+        (torch.full((1, 3, 64, 64), torch.nan), "(?i)nan|finite"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model(images)

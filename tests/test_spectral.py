@@ -1,0 +1,269 @@
+"""Numbers about spectra against float64 oracles, at the bars the project promises."""
+
+import math
+
+import cases
+import numpy as np
+import oracles
+import pytest
+import torch
+import wellcond as wc
+from oracles import FAST, LOG_KAPPA, LOG_SIGMA, TOLERANCE
+from wellcond import spectral
+from wellcond.spectral import eigen
+
+by_case = pytest.mark.parametrize("case", cases.EXACT, ids=str)
+FUNCTIONS = ("singular_values", "condition_number", "effective_rank", "stable_rank", "numerical_floor")
+
+
+def log_sigma_gap(got: np.ndarray, want: np.ndarray, floor: np.ndarray) -> float:
+    """Largest |log σ − log σ̂| over the wanted values above the floor."""
+    with np.errstate(divide="ignore"):
+        gap = np.abs(np.log(got) - np.log(want))
+    return float(np.where(want > floor[..., None], gap, 0).max())
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "spectral_map"])
+def test_top_level_names_are_the_same_objects(name):
+    assert getattr(wc, name) is getattr(spectral, name)
+
+
+@by_case
+def test_singular_values(case):
+    X = case.tensor()
+    got, want = wc.singular_values(X), oracles.singular_values(cases.stored(X))
+    assert got.dtype == (torch.float64 if case.dtype == torch.float64 else torch.float32)
+    assert got.shape == (case.batch, min(case.n, case.d))
+    assert (got.diff(dim=-1) <= 0).all() and (got >= 0).all()
+    assert np.abs(got.numpy() - want).max() <= TOLERANCE[case.name] * want.max()
+    if case.dtype == torch.float32:
+        assert log_sigma_gap(got.numpy(), want, oracles.floor(cases.stored(X))) <= LOG_SIGMA["exact"]
+
+
+@pytest.mark.parametrize("case", cases.FULL_RANK + cases.STEEP, ids=str)
+def test_condition_number_of_prescribed_spectra(case):
+    X = case.tensor()
+    want = oracles.condition_number(cases.stored(X))
+    assert np.isfinite(want).all()  # the case itself is above the floor
+    log, plain = wc.condition_number(X, log=True), wc.condition_number(X)
+    assert np.abs(log.numpy() - np.log(want)).max() <= LOG_KAPPA
+    np.testing.assert_allclose(plain.numpy(), np.exp(log.double().numpy()), rtol=1e-4)
+    assert (plain >= 1).all() and (log >= 0).all()
+
+
+@by_case
+def test_ranks(case):
+    X = case.tensor()
+    for name in ("effective_rank", "stable_rank"):
+        got, want = getattr(wc, name)(X), getattr(oracles, name)(cases.stored(X))
+        assert got.dtype == (torch.float64 if case.dtype == torch.float64 else torch.float32)
+        np.testing.assert_allclose(got.numpy(), want, rtol=max(1e-9, TOLERANCE[case.name]))
+
+
+@pytest.mark.parametrize("case", cases.DEFICIENT, ids=str)
+def test_rank_deficient_matrices_are_infinitely_conditioned(case):
+    X = case.tensor()
+    count = wc.numerical_floor(X)
+    assert count.dtype == torch.int64 and count.shape == (case.batch,)
+    missing = max(1, min(case.n, case.d) // 3)
+    assert count.tolist() == oracles.numerical_floor(cases.stored(X)).tolist() == [missing] * case.batch
+    for log in (False, True):
+        assert wc.condition_number(X, log=log).tolist() == [math.inf] * case.batch
+
+
+@pytest.mark.parametrize("case", cases.FULL_RANK + cases.STEEP, ids=str)
+def test_full_rank_matrices_have_nothing_under_the_floor(case):
+    assert wc.numerical_floor(case.tensor()).tolist() == [0] * case.batch
+
+
+def test_the_floor_depends_on_the_precision_used():
+    """Half of the values at 1e-9 σ_max: noise for a float32 matrix, facts for a float64 one."""
+    case = cases.Case(n=20, d=30, spectrum="two-level", kappa=1e9, dtype=torch.float64)
+    X = case.tensor()
+    assert wc.numerical_floor(X).tolist() == [0, 0] and torch.isfinite(wc.condition_number(X)).all()
+    single = X.float()
+    assert wc.numerical_floor(single).tolist() == [10, 10] and torch.isinf(wc.condition_number(single)).all()
+
+
+NEAR_FLOOR = [  # n, d, the small value, how many at 1; the floor is float32 rounding, or the Gram matrix
+    pytest.param(24, 24, 2e-7, 23, id="rounding"),
+    pytest.param(4, 1000, 3e-7, 1, id="gram"),
+]
+
+
+@pytest.mark.parametrize(("n", "d", "small", "num_large"), NEAR_FLOOR)
+def test_a_float32_value_just_under_the_floor(n, d, small, num_large):
+    """It counts as noise, κ is infinite, and a map leaves it as it is: neither f of it nor zero."""
+    rng = np.random.default_rng(0)
+    sigma = np.where(np.arange(n) < num_large, 1.0, 1e-3)
+    sigma[-1] = small
+    X, U, V = oracles.prescribed(n, d, sigma, rng)
+    single = torch.from_numpy(X).float()
+    assert oracles.numerical_floor(single.numpy()) == 1
+    assert wc.numerical_floor(single).item() == 1 and wc.condition_number(single).item() == math.inf
+    above = torch.from_numpy(X + 2e-6 * np.outer(U[:, -1], V[:, -1])).float()
+    assert wc.numerical_floor(above).item() == 0 and math.isfinite(wc.condition_number(above).item())
+    mapped = wc.spectral_map(single, torch.ones_like).double().numpy()
+    np.testing.assert_allclose(
+        U[:, -1] @ mapped @ V[:, -1], U[:, -1] @ single.double().numpy() @ V[:, -1], atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", cases.SHAPES.values(), ids=cases.SHAPES)
+def test_all_zero_has_no_ratio(shape, dtype):
+    X = torch.zeros(2, *shape, dtype=dtype)
+    X[1] = 1  # its neighbour is untouched: rank one, constant
+    r = min(shape)
+    assert wc.singular_values(X)[0].tolist() == [0] * r
+    assert wc.numerical_floor(X).tolist() == [r, r - 1]
+    kappa = wc.condition_number(X)
+    for got in (kappa, wc.condition_number(X, log=True), wc.effective_rank(X), wc.stable_rank(X)):
+        assert math.isnan(got[0]) and not math.isnan(got[1])
+    assert wc.stable_rank(X)[1].item() == pytest.approx(1, rel=1e-5)
+    assert wc.effective_rank(X)[1].item() == pytest.approx(1, rel=1e-4)
+    assert kappa[1].item() == (math.inf if r > 1 else pytest.approx(1, rel=1e-6))
+
+
+@pytest.mark.parametrize("case", cases.LOW, ids=str)
+def test_half_precisions_are_upcast_first(case):
+    X = case.tensor()
+    sigma = wc.singular_values(X)
+    assert sigma.dtype == torch.float32
+    want = oracles.singular_values(cases.stored(X))
+    assert np.abs(sigma.numpy() - want).max() <= TOLERANCE["float32"] * want.max()
+    assert torch.equal(sigma, wc.singular_values(X.float()))
+    assert torch.equal(wc.condition_number(X), wc.condition_number(X.float()))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("leading", [(), (1,), (0,), (2, 3), (2, 0)], ids=str)
+def test_leading_dimensions(leading, name):
+    X = torch.randn(*leading, 7, 5)
+    got = getattr(wc, name)(X)
+    tail = (5,) if name == "singular_values" else ()
+    assert got.shape == (*leading, *tail)
+    if X.numel():
+        np.testing.assert_allclose(got.numpy(), getattr(oracles, name)(X.numpy()), rtol=1e-4)
+
+
+def test_views_are_read_and_not_written():
+    X = torch.randn(5, 9, 4).transpose(-1, -2)[::2]
+    before = X.clone()
+    want = oracles.singular_values(X.numpy())
+    np.testing.assert_allclose(wc.singular_values(X).numpy(), want, atol=1e-5)
+    Y = wc.spectral_map(X, torch.sqrt)
+    assert oracles.relative_error(Y.numpy(), oracles.spectral_map(X.numpy(), np.sqrt)) <= TOLERANCE["float32"]
+    assert torch.equal(X, before)
+
+
+def power(epsilon: float):
+    return lambda sigma: sigma**epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 0.95])
+@by_case
+def test_spectral_map_exact(case, epsilon):
+    """≤ 1e-10 for float64, ≤ 1e-5 and every log σ within 1e-2 for float32 up to κ = 1e5."""
+    X = case.tensor()
+    got, want = wc.spectral_map(X, power(epsilon)), oracles.spectral_map(cases.stored(X), power(epsilon))
+    assert got.dtype == X.dtype and got.shape == X.shape
+    assert oracles.relative_error(got.numpy(), want) <= TOLERANCE[case.name]
+    wanted = oracles.singular_values(want)
+    noise = oracles.floor(cases.stored(X)) ** epsilon
+    assert log_sigma_gap(oracles.singular_values(got.numpy()), wanted, noise) <= LOG_SIGMA["exact"]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 0.95])
+@pytest.mark.parametrize("case", cases.FLOAT32, ids=str)
+def test_spectral_map_fast(case, epsilon):
+    X = case.tensor()
+    got = wc.spectral_map(X, power(epsilon), precision="fast")
+    want = oracles.spectral_map(cases.stored(X), power(epsilon))
+    assert oracles.relative_error(got.numpy(), want) <= FAST
+    noise = oracles.floor(cases.stored(X)) ** epsilon
+    gap = log_sigma_gap(oracles.singular_values(got.numpy()), oracles.singular_values(want), noise)
+    assert gap <= LOG_SIGMA["fast"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("n", "d"), [(12, 40), (24, 24), (50, 16)])
+def test_maps_with_a_known_name(n, d, dtype):
+    """1 is the polar factor, 1/σ the transposed pseudo-inverse, σ the matrix, −σ its negative, 0 nothing."""
+    X = cases.Case(n=n, d=d, spectrum="log-spaced", kappa=100.0, dtype=dtype).tensor()
+    polar = oracles.spectral_map(cases.stored(X), np.ones_like)
+    inverse = np.linalg.pinv(cases.stored(X).astype(np.float64)).swapaxes(-1, -2)
+    for f, want in [
+        (torch.ones_like, polar),
+        (torch.reciprocal, inverse),
+        (lambda s: s, cases.stored(X)),
+        (lambda s: -s, -cases.stored(X)),
+    ]:
+        assert oracles.relative_error(wc.spectral_map(X, f).numpy(), want) <= TOLERANCE[str(dtype)[6:]]
+    assert wc.spectral_map(X, torch.zeros_like).abs().max() <= 1e-6 * X.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_values_under_the_floor_are_left_as_they_are(dtype):
+    """f = 1 on a rank-deficient matrix is a partial isometry: f does not see the noise; zero stays zero."""
+    X = cases.Case(n=20, d=30, spectrum="rank-deficient", kappa=10.0, dtype=dtype).tensor()
+    X = torch.cat([X, torch.zeros(1, 20, 30, dtype=dtype)])
+    got = wc.spectral_map(X, torch.ones_like)
+    assert oracles.relative_error(got.numpy(), oracles.spectral_map(cases.stored(X), np.ones_like)) <= 1e-5
+    assert wc.numerical_floor(got).tolist() == [6, 6, 20] and not got[2].any()
+
+
+def test_map_sees_one_row_of_values_per_matrix():
+    seen = []
+    X = torch.randn(2, 3, 6, 9)
+    Y = wc.spectral_map(X, lambda sigma: seen.append(sigma.shape) or sigma / sigma.amax(-1, keepdim=True))
+    assert all(shape == (2, 3, 6) for shape in seen) and seen
+    want = oracles.spectral_map(X.numpy(), lambda s: s / s[0])
+    assert oracles.relative_error(Y.numpy(), want) <= TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("shape", [(0, 6, 4), (1, 6, 4), (6, 4), (2, 0, 4, 6)], ids=str)
+def test_spectral_map_of_odd_batches(shape):
+    X = torch.randn(*shape)
+    got, error = wc.spectral_map(X, torch.sqrt, return_error=True)
+    assert got.shape == X.shape and error.shape == X.shape[:-2]
+    want = oracles.spectral_map(X.numpy(), np.sqrt)
+    assert oracles.relative_error(got.numpy(), want) <= TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+@pytest.mark.parametrize("case", cases.FULL_RANK + [c for c in cases.STEEP if c.kappa == 1e6], ids=str)
+def test_the_error_estimate_is_honest(case, precision):
+    """The true error is at most four times the estimate; up to κ = 1e3 the estimate itself meets the bar."""
+    X = case.tensor()
+    got, estimate = wc.spectral_map(X, power(0.5), precision=precision, return_error=True)
+    want = oracles.spectral_map(cases.stored(X), power(0.5))
+    true = [oracles.relative_error(g, w) for g, w in zip(got.numpy(), want, strict=True)]
+    assert estimate.shape == (case.batch,) and torch.isfinite(estimate).all()
+    oracle = 50 * oracles.EPS64 * math.sqrt(case.kappa)  # numpy's own error in √σ
+    assert (np.array(true) <= 4 * estimate.double().numpy() + oracle).all()
+    if case.kappa <= 1e3:
+        bar = FAST if precision == "fast" and case.dtype == torch.float32 else TOLERANCE[case.name]
+        assert (estimate <= bar).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(3, 12, 12), (0, 5, 5), (1, 1, 1), (9, 9), (2, 3, 40, 40)], ids=str)
+def test_symmetric_eigensolver(shape, dtype):
+    A = torch.randn(*shape, dtype=dtype)
+    A = A + A.mT
+    tolerance = 1e-4 if dtype == torch.float32 else TOLERANCE["float64"]
+    values, vectors = eigen.eigh(A)
+    only = eigen.eigvalsh(A)
+    want = np.linalg.eigvalsh(A.double().numpy())
+    for got in (values, only):
+        assert got.shape == A.shape[:-1]
+        np.testing.assert_allclose(np.sort(got.double().numpy(), -1), want, atol=tolerance)
+    rebuilt = (vectors * values[..., None, :]) @ vectors.mT
+    assert oracles.relative_error(rebuilt.numpy(), A.numpy()) <= tolerance
+    identity = torch.eye(shape[-1], dtype=dtype).expand(A.shape)
+    assert oracles.relative_error((vectors.mT @ vectors).numpy(), identity.numpy()) <= tolerance
+
+
+def test_the_cpu_uses_lapack():
+    assert eigen.solver_name(torch.device("cpu")) == "lapack"
