@@ -61,9 +61,7 @@ FLOAT32 = [case for case in EXACT if case.dtype == torch.float32]
 STEEP = _cases(torch.float32, (1e6,), spectra=oracles.SPECTRA[:5]) + _cases(
     torch.float64, (1e6, 1e10), spectra=oracles.SPECTRA[:5]
 )
-LOW = _cases(torch.float16, (10.0,), spectra=("log-spaced",)) + _cases(
-    torch.bfloat16, (10.0,), spectra=("log-spaced",)
-)
+LOW = _cases(torch.float16, (10.0,), spectra=("log-spaced",)) + _cases(torch.bfloat16, (10.0,), spectra=("log-spaced",))
 DEFICIENT = [case for case in EXACT if case.spectrum == "rank-deficient" and min(case.n, case.d) > 1]
 FULL_RANK = [case for case in EXACT if case.spectrum != "rank-deficient"]
 

@@ -11,9 +11,7 @@ from PIL import Image
 from wellcond.data.procedural import procedural
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-settings.register_profile(
-    "quick", max_examples=15, deadline=None, derandomize=True, suppress_health_check=_CHECKS
-)
+settings.register_profile("quick", max_examples=15, deadline=None, derandomize=True, suppress_health_check=_CHECKS)
 settings.register_profile("explore", max_examples=300, deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile(os.environ.get("WELLCOND_HYPOTHESIS", "quick"))
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 import wellcond as wc
 from wellcond.graying import fold_patches, unfold_patches
 
@@ -58,7 +59,7 @@ def test_settings_of_gray_fail_and_leave_the_model_alone(setting, message):
 
 def test_precision_of_spectral_map():
     with pytest.raises(ValueError, match=r"sloppy(?s:.)*(exact|fast)"):
-        wc.spectral_map(TOKENS, lambda s: s, precision="sloppy")
+        wc.spectral_map(TOKENS, lambda s: s, precision="sloppy")  # pyright: ignore[reportArgumentType]
 
 
 @by_function
@@ -133,5 +134,5 @@ def test_patches():
     with pytest.raises(ValueError, match=r"29|30"):
         fold_patches(torch.randn(1, 29, 12), (3, 10, 12), 2)
     for patch in (0, -2, (2, 0)):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="patch_size"):
             wc.TokenGraying(patch)(images)

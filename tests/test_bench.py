@@ -93,9 +93,7 @@ def test_variants_are_read_in_any_order():
             variants.parse_variant(wrong)
 
 
-BAR = bars.Bar(
-    name="b", part="a", device="cuda", quantity="ratio", limit=1.1, best=True, where={"method": "svd"}
-)
+BAR = bars.Bar(name="b", part="a", device="cuda", quantity="ratio", limit=1.1, best=True, where={"method": "svd"})
 ROWS = [
     {"part": "a", "device": "cuda", "method": "svd", "name": "wrong", "ratio": 1.0, "meets_error": False},
     {"part": "a", "device": "cuda", "method": "svd", "name": "right", "ratio": 1.08, "meets_error": True},

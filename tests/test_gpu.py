@@ -10,9 +10,10 @@ import numpy as np
 import oracles
 import pytest
 import torch
-import wellcond as wc
 from families import FAMILIES, VIT, assert_same_gradients, by_oracle, gap
 from oracles import FAST, LOG_KAPPA, LOG_SIGMA, MODEL_FAST, TOLERANCE
+
+import wellcond as wc
 from wellcond.spectral import eigen
 
 pytestmark = pytest.mark.gpu
@@ -181,10 +182,7 @@ def test_no_host_synchronisation(method, precision):
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        pairs = [
-            (wc.gray_tokens(X, method, EPSILON[method], precision=precision), module(images))
-            for _ in range(3)
-        ]
+        pairs = [(wc.gray_tokens(X, method, EPSILON[method], precision=precision), module(images)) for _ in range(3)]
     finally:
         torch.cuda.set_sync_debug_mode("default")
     Y, Z = pairs[-1]

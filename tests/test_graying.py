@@ -5,8 +5,9 @@ import numpy as np
 import oracles
 import pytest
 import torch
-import wellcond as wc
 from oracles import FAST, LOG_SIGMA, TOLERANCE
+
+import wellcond as wc
 from wellcond.graying import fold_patches, unfold_patches
 
 METHODS = ("svd", "dct")

@@ -111,6 +111,4 @@ def test_help_imports_neither_torch_nor_tyro():
         "import sys; from wellcond.cli import main; main(['--help']); "
         "sys.exit(bool({'torch', 'tyro', 'numpy'} & set(sys.modules)))"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0
-    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0

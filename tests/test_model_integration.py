@@ -5,10 +5,11 @@ import copy
 import cases
 import pytest
 import torch
-import wellcond as wc
 from families import FAMILIES, VIT, assert_same_gradients, by_oracle, gap
 from oracles import FAST, MODEL_FAST, TOLERANCE
 from torch import nn
+
+import wellcond as wc
 
 BAR = TOLERANCE["float32"]
 EPSILON = {"svd": 0.6, "dct": 0.8}

@@ -6,9 +6,10 @@ import cases
 import pytest
 import safetensors.torch
 import torch
-import wellcond as wc
 from families import FAMILIES, REFUSED, VIT, assert_same_gradients, by_oracle, gap
 from oracles import MODEL_FAST, TOLERANCE
+
+import wellcond as wc
 
 EPSILON = {"svd": 0.6, "dct": 0.8}
 OPTIONS = [{"rescale": False}, {"rescale": "contrast"}, {"order": "channels"}]

@@ -7,8 +7,9 @@ import numpy as np
 import oracles
 import pytest
 import torch
-import wellcond as wc
 from oracles import FAST, LOG_KAPPA, LOG_SIGMA, TOLERANCE
+
+import wellcond as wc
 
 by_name = pytest.mark.parametrize("name", cases.PHOTOGRAPHS)
 

@@ -31,7 +31,7 @@ def test_mask_and_box_agree(index, seed, size):
     assert 0 <= y0 < y1 <= size
     inside = sample.mask[y0:y1, x0:x1]
     assert inside.sum() == sample.mask.sum()
-    assert inside[0].any() and inside[-1].any() and inside[:, 0].any() and inside[:, -1].any()  # noqa: PT018
+    assert inside[0].any() and inside[-1].any() and inside[:, 0].any() and inside[:, -1].any()
     again = procedural(index, size=size, seed=seed)
     assert np.array_equal(again.image, sample.image)
 
@@ -74,9 +74,7 @@ def test_background_amplitude_falls_like_that_of_photographs():
     assert -2.0 < np.mean(slopes) < -0.8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"), [({"size": 8}, "8"), ({"index": -1}, "-1"), ({"seed": -3}, "-3")]
-)
+@pytest.mark.parametrize(("arguments", "words"), [({"size": 8}, "8"), ({"index": -1}, "-1"), ({"seed": -3}, "-3")])
 def test_bad_arguments_name_the_value(arguments, words):
     with pytest.raises(ValueError, match=words):
         procedural(**({"index": 0} | arguments))

@@ -4,10 +4,11 @@ import cases
 import numpy as np
 import oracles
 import torch
-import wellcond as wc
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import TOLERANCE
+
+import wellcond as wc
 from wellcond.graying import fold_patches, unfold_patches
 
 sizes = st.integers(1, 14)

@@ -18,15 +18,11 @@ def make_report(text: str = "plain") -> Report:
     pixels = np.zeros((8, 8, 3), np.uint8)
     items = [
         Numbers(items=[(text, 3.5, text)]),
-        Table(
-            columns=[text, "κ"], rows=[[text, 1.5], [None, float("inf")], [text, float("nan")]], caption=text
-        ),
+        Table(columns=[text, "κ"], rows=[[text, 1.5], [None, float("inf")], [text, float("nan")]], caption=text),
         Figure(data=[{"x": np.arange(3), "y": [1.0, float("nan"), 2.0], "name": text}], caption=text),
         Gallery(pictures=[Picture(pixels=pixels, title=text, note=text)] * 4, columns=3, caption=text),
     ]
-    return Report(
-        title=text, summary=text, sections=[Section(title=text, text=text, items=items)], command=text
-    )
+    return Report(title=text, summary=text, sections=[Section(title=text, text=text, items=items)], command=text)
 
 
 class Attributes(html.parser.HTMLParser):
@@ -41,9 +37,7 @@ class Attributes(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.addresses += [
-            v or "" for k, v in attrs if k in ("src", "href", "action", "data", "srcset", "poster")
-        ]
+        self.addresses += [v or "" for k, v in attrs if k in ("src", "href", "action", "data", "srcset", "poster")]
         self.handlers += [k for k, _ in attrs if k.startswith("on")]
 
 
@@ -75,9 +69,7 @@ def test_everything_is_escaped():
 
 
 def test_plotly_only_with_a_figure():
-    page = Report(
-        title="t", sections=[Section(title="s", items=[Table(columns=["a"], rows=[[1]])])]
-    ).to_html()
+    page = Report(title="t", sections=[Section(title="s", items=[Table(columns=["a"], rows=[[1]])])]).to_html()
     assert len(page) < 30_000
     assert "newPlot" not in page
 

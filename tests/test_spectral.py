@@ -7,8 +7,9 @@ import numpy as np
 import oracles
 import pytest
 import torch
-import wellcond as wc
 from oracles import FAST, LOG_KAPPA, LOG_SIGMA, TOLERANCE
+
+import wellcond as wc
 from wellcond import spectral
 from wellcond.spectral import eigen
 
@@ -104,9 +105,7 @@ def test_a_float32_value_just_under_the_floor(n, d, small, num_large):
     above = torch.from_numpy(X + 2e-6 * np.outer(U[:, -1], V[:, -1])).float()
     assert wc.numerical_floor(above).item() == 0 and math.isfinite(wc.condition_number(above).item())
     mapped = wc.spectral_map(single, torch.ones_like).double().numpy()
-    np.testing.assert_allclose(
-        U[:, -1] @ mapped @ V[:, -1], U[:, -1] @ single.double().numpy() @ V[:, -1], atol=1e-7
-    )
+    np.testing.assert_allclose(U[:, -1] @ mapped @ V[:, -1], U[:, -1] @ single.double().numpy() @ V[:, -1], atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)

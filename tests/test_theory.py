@@ -99,9 +99,7 @@ def test_counterexample_ffn_product_of_separate_condition_numbers():
 # --- [A] Prop. 4.2: the skip -------------------------------------------------------------------------------
 
 
-@given(
-    seed=seeds, d=st.integers(2, 8), extra=st.integers(0, 8), top=st.floats(0.01, 99), cond=st.floats(1, 99)
-)
+@given(seed=seeds, d=st.integers(2, 8), extra=st.integers(0, 8), top=st.floats(0.01, 99), cond=st.floats(1, 99))
 def test_skip_bound_for_symmetric_psd(seed, d, extra, top, cond):
     """M symmetric PSD: κ(X (M + I)) ≤ κ(X) (1 + λ_max)/(1 + λ_min)."""
     rng = np.random.default_rng(seed)

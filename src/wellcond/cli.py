@@ -104,14 +104,10 @@ def _parse(name: str, arguments: list[str]):
     from . import parsing
 
     try:
-        return parsing.parse(
-            getattr(import_module(".config", __package__), VERBS[name].config), name, arguments
-        )
+        return parsing.parse(getattr(import_module(".config", __package__), VERBS[name].config), name, arguments)
     except parsing.UnknownArguments as error:
         option = next((a for a in error.unknown if a.startswith("-")), error.unknown[0])
-        raise Mistake(
-            f"{name}: unknown argument {option!r}; {_nearest(option, error.options, see=name)}"
-        ) from None
+        raise Mistake(f"{name}: unknown argument {option!r}; {_nearest(option, error.options, see=name)}") from None
     except parsing.BadArguments as error:
         raise Mistake(f"{name}: {error}; see wellcond {name} --help") from None
 

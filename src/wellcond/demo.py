@@ -80,9 +80,7 @@ def build(config: DemoConfig, names: Sequence[str], results: Results) -> report.
 def _headline(results: Results) -> report.Section:
     before = _mean_before(results)
     items: list[tuple[str, report.Cell, str]] = [("log κ before", before, "mean over the pictures")]
-    items += [
-        (f"log κ after {_name(key)}", _mean_after(results[key]), _change(results[key])) for key in SHOWN
-    ]
+    items += [(f"log κ after {_name(key)}", _mean_after(results[key]), _change(results[key])) for key in SHOWN]
     return report.Section(
         title="In short",
         text="κ = σ_max / σ_min of a picture's token matrix; log is the natural logarithm.",
@@ -100,9 +98,7 @@ def _gallery(names: Sequence[str], results: Results) -> report.Gallery:
             grayed = results[key][number]
             note = f"log κ {grayed.spectrum_after.log_kappa:.2f}"
             pictures.append(report.Picture(pixels=grayed.after, title=_name(key), note=note))
-    return report.Gallery(
-        pictures=pictures, columns=3, caption="Colours outside the screen's range are clipped."
-    )
+    return report.Gallery(pictures=pictures, columns=3, caption="Colours outside the screen's range are clipped.")
 
 
 def _spectra(name: str, grayed: dict[Key, GrayedPicture]) -> report.Section:
@@ -155,9 +151,7 @@ def _sweep(results: Results) -> report.Section:
         "yaxis": {"title": {"text": "log κ, mean"}, "rangemode": "tozero"},
     }
     text = "ε = 1 changes nothing. By SVD, log κ is multiplied by ε exactly; by DCT there is no such rule."
-    return report.Section(
-        title="How much", text=text, items=[report.Figure(data=data, layout=layout, height=340)]
-    )
+    return report.Section(title="How much", text=text, items=[report.Figure(data=data, layout=layout, height=340)])
 
 
 def _rows(names: Sequence[str], results: Results) -> report.Section:

@@ -24,9 +24,7 @@ class Bar:
     best: bool = False
     where: Mapping[str, Any] = field(default_factory=dict)
 
-    def judge(
-        self, rows: Sequence[Mapping[str, Any]], parts: Mapping[str, Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def judge(self, rows: Sequence[Mapping[str, Any]], parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The bar, the row that decides it, and ``met``: null (with ``why``) where nothing counts."""
         origin = parts.get(f"{self.part}-{self.device}")
         verdict: dict[str, Any] = {"name": self.name, "quantity": self.quantity, "sense": self.sense}
@@ -53,9 +51,5 @@ class Bar:
         return verdict | {"met": bool(sign * value <= sign * self.limit)}
 
     def _concerns(self, row: Mapping[str, Any]) -> bool:
-        here = (
-            row["part"] == self.part and row["device"] == self.device and row.get(self.quantity) is not None
-        )
-        return here and all(
-            row.get(k) in (v if isinstance(v, tuple) else (v,)) for k, v in self.where.items()
-        )
+        here = row["part"] == self.part and row["device"] == self.device and row.get(self.quantity) is not None
+        return here and all(row.get(k) in (v if isinstance(v, tuple) else (v,)) for k, v in self.where.items())

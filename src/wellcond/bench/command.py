@@ -43,9 +43,7 @@ def parse(
     """Options of ``python -m wellcond.bench.WHAT`` → the config, and further keywords of ``run``."""
     parser = argparse.ArgumentParser(prog=f"python -m wellcond.bench.{what}")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument(
-        "--data", type=Path, help="parquet file or folder, or image folder (default: procedural)"
-    )
+    parser.add_argument("--data", type=Path, help="parquet file or folder, or image folder (default: procedural)")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the JSON file")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run?")
     parser.add_argument("--parts", help=f"some of {','.join(known_parts)}")
@@ -86,6 +84,8 @@ def print_summary(result: dict[str, Any]) -> None:
 def _numbers(row: dict[str, Any]) -> str:
     low, high = row["ratio_ci"]
     shown = f"{row['median_ms']:10.3f} ms {row['ratio']:8.4f} [{low:.4f}, {high:.4f}]"
+    if row.get("ratio_to_ungrayed"):
+        shown += f" over ungrayed {row['ratio_to_ungrayed']:.4f}"
     if row.get("peak_memory_ratio"):
         shown += f" memory {row['peak_memory_ratio']:.3f}"
     errors = [row.get(f"error_{k}") for k in ("fro", "log_sigma", "log_kappa", "residual", "handover")]

@@ -24,20 +24,16 @@ PARTS = ["a", "b", "c", "d"]
 SEED = 0
 
 
-def _step_bars(
-    part: str, model: str, svd: tuple[float, float | None], dct: tuple[float, float | None]
-) -> list[Bar]:
+def _step_bars(part: str, model: str, svd: tuple[float, float | None], dct: tuple[float, float | None]) -> list[Bar]:
     bars = []
     for method, (limit, aim) in {"svd": svd, "dct": dct}.items():
         where = {"method": method, "precision": "fast"}
         common: dict[str, Any] = {"part": part, "device": "cuda", "where": where, "best": True}
         name = f"{model} step with {method.upper()} graying, over the plain step"
         bars.append(Bar(name=name, quantity="ratio", limit=limit, aim=aim, **common))
-    memory = {"method": ("svd", "dct"), "precision": "fast"}
-    name = f"{model} step with graying, peak memory over the plain step's"
-    bars.append(
-        Bar(name=name, part=part, device="cuda", quantity="peak_memory_ratio", limit=1.05, where=memory)
-    )
+    memory = {"method": ("svd", "dct"), "precision": "fast", "placement": "inside"}
+    name = f"{model} step with graying inside the model, peak memory over the plain step's"
+    bars.append(Bar(name=name, part=part, device="cuda", quantity="peak_memory_ratio", limit=1.05, where=memory))
     return bars
 
 
@@ -46,9 +42,7 @@ def _error_bars(part: str, device: str) -> list[Bar]:
     for precision, (frobenius, log_sigma) in ERROR_BARS.items():
         common: dict[str, Any] = {"part": part, "device": device, "where": {"precision": precision}}
         kind = f"part {part}, {device}, {precision}"
-        bars.append(
-            Bar(name=f"{kind}: relative Frobenius error", quantity="error_fro", limit=frobenius, **common)
-        )
+        bars.append(Bar(name=f"{kind}: relative Frobenius error", quantity="error_fro", limit=frobenius, **common))
         bars.append(Bar(name=f"{kind}: |Δ log σ|", quantity="error_log_sigma", limit=log_sigma, **common))
     return bars
 
@@ -112,9 +106,7 @@ def _tensor_float32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _training(
-    part: str, config: BenchConfig, variants: str | None
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _training(part: str, config: BenchConfig, variants: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     from . import training, workloads
 
     work = workloads.training(part, device=config.device, quick=config.quick)

@@ -99,9 +99,7 @@ def _decode(encoded: bytes | Path, size: int) -> np.ndarray:
         with Image.open(io.BytesIO(encoded)) as picture:
             upright = ImageOps.exif_transpose(picture).convert("RGB")
     except OSError as error:
-        raise ValueError(
-            f"A parquet row of {len(encoded)} bytes is not a picture ({error}): remove it."
-        ) from None
+        raise ValueError(f"A parquet row of {len(encoded)} bytes is not a picture ({error}): remove it.") from None
     return np.asarray(ImageOps.fit(upright, (size, size), method=Image.Resampling.BICUBIC))
 
 

@@ -37,9 +37,7 @@ SOURCES = {
 }
 
 
-def token_matrices(
-    shape: tuple[int, int], *, batch: int, data: object, device: str, seed: int
-) -> tuple[Tensor, str]:
+def token_matrices(shape: tuple[int, int], *, batch: int, data: object, device: str, seed: int) -> tuple[Tensor, str]:
     """Float32 matrices of ``shape`` on ``device``, and the source of their pictures."""
     source = SOURCES[shape]
     pictures = load_pictures(data, count=batch, size=source.size, seed=seed)  # pyright: ignore[reportArgumentType]

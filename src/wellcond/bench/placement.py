@@ -33,9 +33,7 @@ class Direct:
 class Before:
     """Gray the batch, then step, on one stream."""
 
-    def __init__(
-        self, step: Step, batches: Batches, graying: nn.Module, autocast: Callable[[], torch.autocast]
-    ):
+    def __init__(self, step: Step, batches: Batches, graying: nn.Module, autocast: Callable[[], torch.autocast]):
         self.step, self.batches, self.graying, self.autocast = step, batches, graying, autocast
 
     def gray(self, images: Tensor) -> Tensor:
@@ -55,9 +53,7 @@ class Ahead(Before):
     the side stream starts only when the region does.
     """
 
-    def __init__(
-        self, step: Step, batches: Batches, graying: nn.Module, autocast: Callable[[], torch.autocast]
-    ):
+    def __init__(self, step: Step, batches: Batches, graying: nn.Module, autocast: Callable[[], torch.autocast]):
         super().__init__(step, batches, graying, autocast)
         self.side = torch.cuda.Stream()
         self.source, labels = batches.next()

@@ -94,13 +94,9 @@ def eigenvectors(X: Tensor, repeats: Repeats, dtype: torch.dtype) -> list[dict[s
     def errors(result: Result) -> dict[str, float]:
         values, V = (t[: repeats.num_checked].cpu().double() for t in result)
         identity = torch.eye(V.shape[-1], dtype=torch.float64)
-        residual = torch.linalg.matrix_norm(G64 @ V - V * values.unsqueeze(-2)) / torch.linalg.matrix_norm(
-            G64
-        )
+        residual = torch.linalg.matrix_norm(G64 @ V - V * values.unsqueeze(-2)) / torch.linalg.matrix_norm(G64)
         return {
-            "error_values": ((values.sort(-1).values - expected).abs().amax(-1) / expected.abs().amax(-1))
-            .max()
-            .item(),
+            "error_values": ((values.sort(-1).values - expected).abs().amax(-1) / expected.abs().amax(-1)).max().item(),
             "error_residual": residual.max().item(),
             "error_orthogonality": torch.linalg.matrix_norm(V.mT @ V - identity).max().item(),
         }

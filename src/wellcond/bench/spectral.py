@@ -20,9 +20,7 @@ SEED = 0
 CPU_SHAPES = [(64, 192), (196, 768), (257, 192), (197, 768), (256, 48)]
 
 
-def _bar(
-    name: str, part: str, device: str, quantity: str, limit: float, sense: str = "at most", **where: Any
-) -> Bar:
+def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: str = "at most", **where: Any) -> Bar:
     where = {"ours": True} | where
     return Bar(name=name, part=part, device=device, quantity=quantity, limit=limit, sense=sense, where=where)
 

@@ -35,9 +35,7 @@ def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> lis
     calls = {"copy": images.clone, **{name: timed(module) for name, module in modules.items()}}
     timings = interleave(calls, rounds=work.rounds, clock=clock_for(device))
     accuracy = Accuracy(images, patch_size=work.patch_size, count=work.num_error_images, autocast=autocast)
-    rows: list[dict[str, Any]] = [
-        timing_row(timings["copy"], timings["copy"]) | oracle.kappas(accuracy.tokens)
-    ]
+    rows: list[dict[str, Any]] = [timing_row(timings["copy"], timings["copy"]) | oracle.kappas(accuracy.tokens)]
     for v in variants:
         errors = accuracy.of_tokens(v, modules[v.name])
         row = timing_row(timings[v.name], timings["copy"], seed=seed)

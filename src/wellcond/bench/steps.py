@@ -55,9 +55,7 @@ class CapturedStep:
         self.images, self.labels = images.clone(), labels.clone()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(
-            side
-        ):  # capture wants compilation and lazy initialisation done on another stream
+        with torch.cuda.stream(side):  # capture wants compilation and lazy initialisation done on another stream
             for _ in range(warmup):
                 step(self.images, self.labels)
         torch.cuda.current_stream().wait_stream(side)

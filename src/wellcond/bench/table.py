@@ -17,9 +17,7 @@ from typing import Any
 from ..atomic import write_bytes
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
-NOTHING = (
-    "*No full benchmark has been recorded yet; run `wellcond bench graying` and `wellcond bench spectral`.*"
-)
+NOTHING = "*No full benchmark has been recorded yet; run `wellcond bench graying` and `wellcond bench spectral`.*"
 
 
 def render(results: Path) -> str:

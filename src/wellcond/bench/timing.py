@@ -129,9 +129,7 @@ def interleave(
     return timings
 
 
-def ratio(
-    timing: Timing, baseline: Timing, *, draws: int = 2000, seed: int = 0
-) -> tuple[float, tuple[float, float]]:
+def ratio(timing: Timing, baseline: Timing, *, draws: int = 2000, seed: int = 0) -> tuple[float, tuple[float, float]]:
     """Ratio of medians and its bootstrap 95 % interval.
 
     Variants that took part in the same rounds are resampled by round (both from the same rounds), so drift

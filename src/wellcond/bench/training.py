@@ -17,7 +17,7 @@ from .memory import num_bytes, peak_memory
 from .placement import Ahead, Batches, Before, Direct
 from .steps import CapturedStep, Step
 from .timing import clock_for, interleave, timing_row
-from .variants import PLAIN, Variant
+from .variants import PLAIN, UNGRAYED, Variant
 from .workloads import Training
 
 
@@ -35,8 +35,7 @@ class Contest:
         self.images = [normalise(pixels, device) for pixels in batches]
         generator = torch.Generator().manual_seed(seed)
         self.labels = [
-            torch.randint(work.num_classes, (work.batch,), generator=generator).to(device)
-            for _ in self.images
+            torch.randint(work.num_classes, (work.batch,), generator=generator).to(device) for _ in self.images
         ]
         self.base = build_vit(work, seed)
         self.steps: dict[str, Step | CapturedStep] = {}
@@ -58,7 +57,7 @@ class Contest:
                 self.peaks[variant.name] = self._peak(variant, run)
             self.runs[variant.name] = run
         except Exception as error:
-            if variant.method is None:
+            if variant == PLAIN:
                 raise
             self.failures[variant.name] = f"{type(error).__name__}: {error}".splitlines()[0]
         outcome = self.failures.get(variant.name, "built")
@@ -75,9 +74,11 @@ class Contest:
         return kind(plain, batches, graying_module(variant, self.work.patch_size), self.autocast())
 
     def _step(self, variant: Variant) -> Step | CapturedStep:
-        if variant.method is None and PLAIN.name in self.steps:
+        if variant.again:
             return self.steps[PLAIN.name]
         model = copy.deepcopy(self.base)
+        if variant.product:
+            model = gray(model, epsilon=1)
         if variant.method and variant.epsilon:
             model = gray(model, variant.method, variant.epsilon, precision=variant.precision)
         step = Step(model, device=self.device, compiled=self.work.compiled, capturable=self.work.captured)
@@ -102,9 +103,7 @@ class Contest:
                 grayed, ungrayed = step.model(images).float(), plain(images).float()
         error, distance = ((compiled - other).norm() / compiled.norm() for other in (grayed, ungrayed))
         if not error < distance:
-            raise RuntimeError(
-                f"the compiled model does not gray (off by {error:.1e}, plain by {distance:.1e})"
-            )
+            raise RuntimeError(f"the compiled model does not gray (off by {error:.1e}, plain by {distance:.1e})")
         return error.item()
 
     def autocast(self) -> Any:
@@ -136,6 +135,8 @@ class Contest:
         if name in self.failures:
             return row | {"failed": self.failures[name]}
         row |= timing_row(timings[name], timings[PLAIN.name], seed=self.seed)
+        if UNGRAYED.name in timings:
+            row["ratio_to_ungrayed"] = row["median_ms"] / timings[UNGRAYED.name].median
         row["images_per_s"] = 1e3 * self.work.batch / row["median_ms"]
         if self.peaks:
             row["peak_memory_gib"] = self.peaks[name] / 2**30

@@ -39,7 +39,7 @@ class Graying:
 
 VIT_BASE = Training(
     title="ViT-B/16, 224 px, batch 512, bf16 autocast, compiled: forward, backward, fused AdamW",
-    size=224, patch_size=16, embed_dim=768, depth=12, num_heads=12, num_classes=1000, batch=512,
+    size=224, patch_size=16, embed_dim=768, depth=12, num_heads=12, num_classes=1000, batch=512, rounds=40,
 )  # fmt: skip
 VIT_TINY = Training(
     title="ViT-Tiny/8, 64 px, batch 1024, bf16 autocast, compiled, the whole step as one CUDA graph",
@@ -57,9 +57,7 @@ def training(part: str, *, device: str, quick: bool) -> Training:
         title = f"a very small ViT in place of {full.title}"
         full = replace(full, title=title, size=64, compiled=False, **SMALL, **SHORT)
     if device == "cpu":
-        full = replace(
-            full, title=f"{full.title} (eager, float32, on the CPU)", compiled=False, captured=False
-        )
+        full = replace(full, title=f"{full.title} (eager, float32, on the CPU)", compiled=False, captured=False)
     return full
 
 

@@ -31,9 +31,7 @@ def image_size(path: Path) -> tuple[int, int]:
     return (height, width) if turned else (width, height)
 
 
-def read_image(
-    path: Path, *, patch_size: int = 1, crop: bool = False, resize: int | None = None
-) -> NDArray[np.uint8]:
+def read_image(path: Path, *, patch_size: int = 1, crop: bool = False, resize: int | None = None) -> NDArray[np.uint8]:
     """The picture, upright and in RGB.
 
     `resize` brings the shorter side to that many pixels and cuts the centre square; `crop` cuts both sides to
@@ -59,9 +57,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise
     except Image.DecompressionBombError:
-        raise ValueError(
-            f"{str(path)!r} has too many pixels to be a photograph; make it smaller first"
-        ) from None
+        raise ValueError(f"{str(path)!r} has too many pixels to be a photograph; make it smaller first") from None
     except (
         OSError,
         SyntaxError,

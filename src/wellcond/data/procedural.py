@@ -64,9 +64,7 @@ def procedural(index: int, *, size: int = 224, seed: int = 0) -> Procedural:
     foreground = _foreground(size, random, hue, _TEXTURE[texture](x, y, random), distance / radius)
     shadow = 1 - 0.45 * np.exp(-np.maximum(distance, 0) / (0.12 * radius))
     blended = background * shadow[..., None] * (1 - coverage[..., None]) + foreground * coverage[..., None]
-    noise = 0.004 * (
-        random((size, size, 3)) + random((size, size, 3)) - 1
-    )  # a sensor's, so that κ stays finite
+    noise = 0.004 * (random((size, size, 3)) + random((size, size, 3)) - 1)  # a sensor's, so that κ stays finite
     image = np.rint(255 * np.clip(blended + noise, 0, 1)).astype(np.uint8)
     mask = coverage > 0.5
     return Procedural(image=image, label=label, mask=mask, box=_bounding_box(mask))

@@ -1,6 +1,7 @@
 """Token Graying: lift the small singular values of the raw patch matrix (Always Skip Attention, Algorithms 1 and 2).
 
-`tokens.py` the transform on (…, n, d), `images.py` patches in and out of images, `models.py` on any timm model.
+`dct.py` the cosine transform, `tokens.py` graying of (…, n, d), `images.py` patches in and out of images, `models.py`
+graying in any timm model.
 """
 
 from wellcond.graying.images import TokenGraying, fold_patches, unfold_patches

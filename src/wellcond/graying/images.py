@@ -1,7 +1,7 @@
 """Images ⇄ patch matrices, and graying as a module: images (B, C, H, W) → images.
 
 A patch matrix has a row for each patch, n = (H/p)·(W/p) in reading order, and d = p·p·C columns. Inside a patch the
-order is (row, column, channel), `order="rows"`, or (channel, row, column), `order="channels"`: the same rows permuted, so
+order is (row, column, channel), `order="rows"`, or (channel, row, column), `order="channels"`: columns permuted, so
 SVD graying does not see the difference and DCT graying does.
 """
 
@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from wellcond.graying.tokens import Rescale, check_settings, gray_tokens
+from wellcond.graying.dct import Rescale
+from wellcond.graying.tokens import check_settings, gray_tokens
 
 Order = Literal["rows", "channels"]
 
@@ -84,7 +85,8 @@ class TokenGraying(nn.Module):
         check_settings(method, epsilon, rescale, precision)
         check_order(order)
         self.patch_size, self.order = _pair(patch_size), order
-        self.method, self.epsilon, self.rescale, self.precision = method, epsilon, rescale, precision
+        self.method, self.epsilon, self.precision = method, epsilon, precision
+        self.rescale: Rescale = rescale
 
     def forward(self, images: Tensor) -> Tensor:
         check_pixels(images)
@@ -113,12 +115,16 @@ def check_pixels(images: Tensor) -> None:
     if not images.is_floating_point():
         raise ValueError(f"images have dtype {images.dtype}; normalise them first, e.g. (images / 255 - mean) / std")
     if images.requires_grad and torch.is_grad_enabled():
-        raise ValueError("images require a gradient, and graying passes none on; use images.detach() or ungray the model")
+        raise ValueError(
+            "images require a gradient, and graying passes none on; use images.detach() or ungray the model"
+        )
 
 
 def check_order(order: str) -> None:
     if order not in ("rows", "channels"):
-        raise ValueError(f'order={order!r} is unknown; use "rows" (row, column, channel) or "channels" (channel, row, column)')
+        raise ValueError(
+            f'order={order!r} is unknown; use "rows" (row, column, channel) or "channels" (channel, row, column)'
+        )
 
 
 def _pair(patch_size: int | tuple[int, int]) -> tuple[int, int]:

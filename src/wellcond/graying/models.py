@@ -4,8 +4,8 @@ The module that reads the pixels changes its class to a grayed subclass of it an
 state-dict keys, object identity. A class is part of what `torch.compile` guards on and what `copy.deepcopy`
 copies; hooks are not guarded on, and a compiled model would go on without them.
 
-A patch embedding that is one convolution with kernel = stride takes the grayed patch matrix directly, without folding it
-back into an image; for the DCT its last product moves into the weight: (C D_d) W = C (D_d W).
+A patch embedding that is one convolution with kernel = stride takes the grayed patch matrix directly, without folding
+it back into an image; for the DCT its last product moves into the weight: (C D_d) W = C (D_d W).
 """
 
 import functools
@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
+from wellcond.graying.dct import Rescale, dct_coefficients
 from wellcond.graying.images import TokenGraying, check_pixels, unfold_patches
-from wellcond.graying.tokens import Rescale, dct_coefficients, gray_tokens
+from wellcond.graying.tokens import gray_tokens
 from wellcond.spectral import check_matrices
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -86,7 +87,7 @@ class _GrayedPatchConv(_Grayed):
             tokens = tokens.to(x.dtype)
         else:
             tokens = gray_tokens(tokens, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
-        y = F.linear(tokens, flat, bias)
+        y = functional.linear(tokens, flat, bias)
         return y.mT.reshape(y.shape[0], weight.shape[0], *grid)
 
 
@@ -97,7 +98,7 @@ def _grayed_class(original: type, linear_in_patches: bool) -> type:
 
 
 def _rebuild(original: type, linear_in_patches: bool, state: dict[str, Any]) -> nn.Module:
-    module = original.__new__(original)
+    module = object.__new__(original)
     module.__dict__.update(state)
     module.__class__ = _grayed_class(original, linear_in_patches)
     return module
@@ -130,11 +131,14 @@ def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
         if first is not None and _is_patchwise(first):  # ConvMixer
             return first, first.stride  # type: ignore[return-value]
         what = "a convolutional stem that mixes pixels across patches" if stem is not None else "no patch embedding"
-        raise ValueError(f"{name} has {what}: there are no raw patch tokens to gray; use a model with patch_embed, e.g. a ViT")
+        raise ValueError(
+            f"{name} has {what}: there are no raw patch tokens to gray; use a model with patch_embed, e.g. a ViT"
+        )
     if hasattr(embed, "backbone"):
         raise ValueError(
             f"{name} is a hybrid: its patch embedding reads the features of a convolutional stem "
-            f"({type(embed.backbone).__name__}), not pixels; gray a model without that stem, or use TokenGraying on the images"
+            f"({type(embed.backbone).__name__}), not pixels; "
+            "gray a model without that stem, or put TokenGraying(patch_size=…) in front of it"
         )
     kind = getattr(embed, "original", type(embed)).__name__
     if kind == "ConvPatchEmbed":  # XCiT: 3×3 convolutions of stride 2 up to the patch size

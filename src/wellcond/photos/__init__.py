@@ -41,9 +41,7 @@ def run(config: GrayConfig) -> None:
                 raise
             skipped.append(str(error))
     if not rows:
-        raise ValueError(
-            f"no readable image in {str(config.source)!r}; {len(skipped)} skipped, first {skipped[0]}"
-        )
+        raise ValueError(f"no readable image in {str(config.source)!r}; {len(skipped)} skipped, first {skipped[0]}")
     for reason in skipped:
         print(f"skipped {reason}", file=sys.stderr)
     if folder:
@@ -86,12 +84,8 @@ def draw(grayed: GrayedPicture, name: str) -> Image.Image:
     return strip.draw_strip(
         [(grayed.before, "original"), (grayed.after, f"grayed, {name}")],
         [
-            strip.Curve(
-                sigma=before.sigma, name=f"original, condition {_number(before.kappa)}", colour=strip.BEFORE
-            ),
-            strip.Curve(
-                sigma=after.sigma, name=f"{name}, condition {_number(after.kappa)}", colour=strip.AFTER
-            ),
+            strip.Curve(sigma=before.sigma, name=f"original, condition {_number(before.kappa)}", colour=strip.BEFORE),
+            strip.Curve(sigma=after.sigma, name=f"{name}, condition {_number(after.kappa)}", colour=strip.AFTER),
         ],
     )
 
@@ -105,16 +99,12 @@ def _save(image: Image.Image, path: Path) -> None:
 
 
 def _rows_to_json(rows: list[dict[str, Any]]) -> str:
-    finite = [
-        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in r.items()} for r in rows
-    ]
+    finite = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in r.items()} for r in rows]
     return json.dumps(finite, indent=1, allow_nan=False) + "\n"
 
 
 def _print(rows: list[dict[str, Any]], config: GrayConfig, *, num_skipped: int, jobs: list[Job]) -> None:
-    table = Table(
-        title=f"Token graying by {config.method.upper()}, ε = {config.epsilon:g}", title_justify="left"
-    )
+    table = Table(title=f"Token graying by {config.method.upper()}, ε = {config.epsilon:g}", title_justify="left")
     table.add_column("image", overflow="fold")
     for heading in ("n × d", "κ before", "κ after", "log κ before", "log κ after"):
         table.add_column(heading, justify="right", no_wrap=True)

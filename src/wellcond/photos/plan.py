@@ -20,9 +20,7 @@ def plan(config: GrayConfig) -> list[Job]:
     """Where every output goes; two photos never share one."""
     if config.source.is_dir():
         if config.out is not None and config.out.exists() and not config.out.is_dir():
-            raise ValueError(
-                f"out is the file {str(config.out)!r}, but the source is a folder; name a folder"
-            )
+            raise ValueError(f"out is the file {str(config.out)!r}, but the source is a folder; name a folder")
         taken: set[Path] = set()
         out = output_folder(config)
         inside = out.resolve()

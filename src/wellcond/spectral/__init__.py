@@ -88,9 +88,13 @@ def numerical_floor(X: Tensor) -> Tensor:
 
 
 @overload
-def spectral_map(X: Tensor, f: Callable[[Tensor], Tensor], precision: Precision = ..., return_error: Literal[False] = ...) -> Tensor: ...
+def spectral_map(
+    X: Tensor, f: Callable[[Tensor], Tensor], precision: Precision = ..., return_error: Literal[False] = ...
+) -> Tensor: ...
 @overload
-def spectral_map(X: Tensor, f: Callable[[Tensor], Tensor], precision: Precision = ..., *, return_error: Literal[True]) -> tuple[Tensor, Tensor]: ...
+def spectral_map(
+    X: Tensor, f: Callable[[Tensor], Tensor], precision: Precision = ..., *, return_error: Literal[True]
+) -> tuple[Tensor, Tensor]: ...
 def spectral_map(X, f, precision: Precision = "exact", return_error: bool = False):
     """U f(Σ) Vᵀ of X = U Σ Vᵀ (…, n, d); f maps the singular values (…, min(n, d)), float64, descending.
 
@@ -185,7 +189,9 @@ def check_matrices(X: Tensor, name: str = "X") -> None:
     if 0 in X.shape[-2:]:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; n and d must be at least 1")
     if X.device.type == "cpu" and not torch.compiler.is_compiling() and not X.isfinite().all():
-        raise ValueError(f"{name} holds NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})")
+        raise ValueError(
+            f"{name} holds NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})"
+        )
 
 
 def _flat(X: Tensor) -> Tensor:

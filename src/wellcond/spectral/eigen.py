@@ -63,19 +63,25 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     n, batch = A.shape[-1], A.shape[:-2]
     if A.numel() == 0:
         return A.new_empty(*batch, n), A.new_empty(A.shape) if vectors else None
+    if A.device.type == "cpu" and A.isfinite().all():
+        return _by_torch(A, vectors)
     # LAPACK raises on NaN and cuSOLVER may spin on it: such a matrix is solved as zero and answered with NaN.
-    finite = A.isfinite().all(-1).all(-1)
-    A = torch.where(finite[..., None, None], A, 0.0)
+    finite = A.isfinite().all(-1).all(-1)[..., None]
+    A = torch.where(finite[..., None], A, 0.0)
     _report_pending()
     if solver_name(A.device) == "cusolver-XsyevBatched":
         values, V = _xsyev_batched(A.reshape(-1, n, n), vectors)
         values, V = values.reshape(*batch, n), None if V is None else V.reshape(A.shape)
-    elif vectors:
-        values, V = torch.linalg.eigh(A)
     else:
-        values, V = torch.linalg.eigvalsh(A), None
-    values = values.masked_fill(~finite[..., None], torch.nan)
-    return values, V if V is None else V.masked_fill(~finite[..., None, None], torch.nan)
+        values, V = _by_torch(A, vectors)
+    values = torch.where(finite, values, torch.nan)
+    return values, None if V is None else torch.where(finite[..., None], V, torch.nan)
+
+
+def _by_torch(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    if vectors:
+        return torch.linalg.eigh(A)
+    return torch.linalg.eigvalsh(A), None
 
 
 def _xsyev_batched(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
@@ -91,12 +97,16 @@ def _xsyev_batched(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 
     def arguments(first: int):
         kind = _CUDA_TYPE[A.dtype]
-        return (handle, params, job, _LOWER, ctypes.c_int64(n), kind, ctypes.c_void_p(V.data_ptr() + first * n * n * size),
-                ctypes.c_int64(n), kind, ctypes.c_void_p(values.data_ptr() + first * n * size), kind)  # fmt: skip
+        A_first = ctypes.c_void_p(V.data_ptr() + first * n * n * size)
+        values_first = ctypes.c_void_p(values.data_ptr() + first * n * size)
+        order = ctypes.c_int64(n)
+        return handle, params, job, _LOWER, order, kind, A_first, order, kind, values_first, kind
 
     with torch.cuda.device(A.device):
         _check(library.cusolverDnSetStream(handle, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
-        chunk, on_device, on_host = _chunk(A.device, job, n, A.dtype, B, lambda count: _workspace(library, arguments(0), count))
+        chunk, on_device, on_host = _chunk(
+            A.device, job, n, A.dtype, B, lambda count: _workspace(library, arguments(0), count)
+        )
         work = torch.empty(on_device, dtype=torch.uint8, device=A.device)
         host = ctypes.create_string_buffer(max(on_host, 1))
         for first in range(0, B, chunk):
@@ -105,7 +115,6 @@ def _xsyev_batched(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
                 *arguments(first), ctypes.c_void_p(work.data_ptr()), ctypes.c_size_t(on_device), host,
                 ctypes.c_size_t(on_host), ctypes.c_void_p(info.data_ptr() + 4 * first), ctypes.c_int64(count),
             ))  # fmt: skip
-        # fmt: on
         _leave_health_record(A, values, V.mT if vectors else None, info)
     return values, V.mT if vectors else None
 
@@ -141,7 +150,9 @@ def _leave_health_record(A: Tensor, values: Tensor, V: Tensor | None, info: Tens
     bad = (info != 0).any()
     if V is not None:
         k = len(_pending) * 7919 % len(A)
-        residual = (A[k] @ V[k] - V[k] * values[k]).abs().amax() / A[k].abs().amax().clamp_min(torch.finfo(A.dtype).tiny)
+        residual = (A[k] @ V[k] - V[k] * values[k]).abs().amax() / A[k].abs().amax().clamp_min(
+            torch.finfo(A.dtype).tiny
+        )
         defect = (V[k].mT @ V[k]).diagonal().sub(1).abs().amax()
         # `~(<=)` rather than `>`: NaN counts as bad
         bad = bad | ~(torch.maximum(residual, defect) <= _TOLERANCE * eps * max(1.0, A.shape[-1] ** 0.5))

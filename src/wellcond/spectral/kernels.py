@@ -1,16 +1,19 @@
 """Triton kernels of the fast path: everything in float64, on the tensor cores where the chip has them.
 
-Legend: `B` matrices, `m` the smaller and `l` the longer side of the token matrix, `J` poles. X is (B, m, l) by
+Legend: `B` matrices, `m` the smaller and `length` the longer side of a token matrix, `J` poles. X is (B, m, length) by
 strides, so that wide and tall matrices go the same way. A program owns one matrix (or one tile of it): a NaN
 stays in its own image.
 """
+
+# ruff: noqa: RUF005 (Triton knows tuple addition, not unpacking)
+# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def gram(X, G, m: tl.constexpr, l: tl.constexpr, stride_b, stride_m: tl.constexpr, stride_l: tl.constexpr,
+def gram(X, G, m: tl.constexpr, length: tl.constexpr, stride_b, stride_m: tl.constexpr, stride_l: tl.constexpr,
          TILE: tl.constexpr, STEP: tl.constexpr):  # fmt: skip
     """G[b] = X[b] X[b]ᵀ; programs below the diagonal rest, the others write their tile and its mirror image."""
     b = tl.program_id(2).to(tl.int64)
@@ -20,12 +23,12 @@ def gram(X, G, m: tl.constexpr, l: tl.constexpr, stride_b, stride_m: tl.constexp
         cols = j * TILE + tl.arange(0, TILE)
         X += b * stride_b
         total = tl.zeros((TILE, TILE), tl.float64)
-        for first in range(0, l, STEP):
+        for first in range(0, length, STEP):
             k = first + tl.arange(0, STEP)
             P = tl.load(X + rows[:, None] * stride_m + k[None, :] * stride_l,
-                        mask=(rows[:, None] < m) & (k[None, :] < l), other=0.0).to(tl.float64)  # fmt: skip
+                        mask=(rows[:, None] < m) & (k[None, :] < length), other=0.0).to(tl.float64)  # fmt: skip
             Q = tl.load(X + cols[None, :] * stride_m + k[:, None] * stride_l,
-                        mask=(cols[None, :] < m) & (k[:, None] < l), other=0.0).to(tl.float64)  # fmt: skip
+                        mask=(cols[None, :] < m) & (k[:, None] < length), other=0.0).to(tl.float64)  # fmt: skip
             total = tl.dot(P, Q, total, out_dtype=tl.float64, input_precision="ieee")
         inside = (rows[:, None] < m) & (cols[None, :] < m)
         G += b * m * m
@@ -149,7 +152,9 @@ def inverse_factor_small(A, W, shifts, n: tl.constexpr, J: tl.constexpr, a_batch
                 elif j == k:
                     new = -tl.dot(L[i - k - 1], M, out_dtype=tl.float64, input_precision="ieee")
                 else:
-                    new = old - tl.dot(L[i - k - 1], tl.trans(L[j - k - 1]), out_dtype=tl.float64, input_precision="ieee")
+                    new = old - tl.dot(
+                        L[i - k - 1], tl.trans(L[j - k - 1]), out_dtype=tl.float64, input_precision="ieee"
+                    )
                 N = N + (new,)
         T = N
     for i in tl.static_range(NB):
@@ -161,10 +166,10 @@ def inverse_factor_small(A, W, shifts, n: tl.constexpr, J: tl.constexpr, a_batch
 
 
 @triton.jit
-def multiply(A, B, C, D, shifts, rows: tl.constexpr, cols: tl.constexpr, depth: tl.constexpr, J: tl.constexpr, JC: tl.constexpr,
-             a_batch, a_row, b_batch, b_row: tl.constexpr, b_col: tl.constexpr, c_batch, c_row, d_batch, d_row,
-             ADD: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr):  # fmt: skip
-    """D = [C + shift I] − A B (ADD) or D = A B, for strided batches; A and C may be shared by J and JC poles each."""
+def multiply(A, B, C, D, shifts, rows: tl.constexpr, cols: tl.constexpr, depth: tl.constexpr,
+             J: tl.constexpr, JC: tl.constexpr, a_batch, a_row, b_batch, b_row: tl.constexpr, b_col: tl.constexpr,
+             c_batch, c_row, d_batch, d_row, ADD: tl.constexpr, TILE: tl.constexpr, STEP: tl.constexpr):  # fmt: skip
+    """D = −A B, or with ADD D = C + shift I − A B, for strided batches; J and JC poles share an A and a C."""
     pid = tl.program_id(2).to(tl.int64)
     r = tl.program_id(1) * TILE + tl.arange(0, TILE)
     c = tl.program_id(0) * TILE + tl.arange(0, TILE)
@@ -174,7 +179,11 @@ def multiply(A, B, C, D, shifts, rows: tl.constexpr, cols: tl.constexpr, depth: 
     for first in range(0, depth, STEP):
         k = first + tl.arange(0, STEP)
         P = tl.load(A + r[:, None] * a_row + k[None, :], mask=(r[:, None] < rows) & (k[None, :] < depth), other=0.0)
-        Q = tl.load(B + k[:, None] * b_row + c[None, :] * b_col, mask=(k[:, None] < depth) & (c[None, :] < cols), other=0.0)
+        Q = tl.load(
+            B + k[:, None] * b_row + c[None, :] * b_col,
+            mask=(k[:, None] < depth) & (c[None, :] < cols),
+            other=0.0,
+        )
         total = tl.dot(P, Q, total, out_dtype=tl.float64, input_precision="ieee")
     inside = (r[:, None] < rows) & (c[None, :] < cols)
     total = -total
@@ -210,7 +219,7 @@ def combine(W, coefficients, F, m: tl.constexpr, J: tl.constexpr, TILE: tl.const
 
 
 @triton.jit
-def apply(F, X, Y, m: tl.constexpr, l: tl.constexpr, stride_b, stride_m: tl.constexpr, stride_l: tl.constexpr,
+def apply(F, X, Y, m: tl.constexpr, length: tl.constexpr, stride_b, stride_m: tl.constexpr, stride_l: tl.constexpr,
           ROWS: tl.constexpr, COLS: tl.constexpr, STEP: tl.constexpr):  # fmt: skip
     """Y[b] = F[b] X[b], X and Y float32 by the same strides, products in float64 (TF32 would drown small σ)."""
     b = tl.program_id(2).to(tl.int64)
@@ -223,8 +232,8 @@ def apply(F, X, Y, m: tl.constexpr, l: tl.constexpr, stride_b, stride_m: tl.cons
         k = first + tl.arange(0, STEP)
         P = tl.load(F + rows[:, None] * m + k[None, :], mask=(rows[:, None] < m) & (k[None, :] < m), other=0.0)
         Q = tl.load(X + k[:, None] * stride_m + cols[None, :] * stride_l,
-                    mask=(k[:, None] < m) & (cols[None, :] < l), other=0.0)  # fmt: skip
+                    mask=(k[:, None] < m) & (cols[None, :] < length), other=0.0)  # fmt: skip
         total = tl.dot(P.to(tl.float64), Q.to(tl.float64), total, out_dtype=tl.float64, input_precision="ieee")
     Y += b * stride_b
     tl.store(Y + rows[:, None] * stride_m + cols[None, :] * stride_l, total.to(tl.float32),
-             mask=(rows[:, None] < m) & (cols[None, :] < l))  # fmt: skip
+             mask=(rows[:, None] < m) & (cols[None, :] < length))  # fmt: skip

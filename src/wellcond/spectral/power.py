@@ -12,6 +12,9 @@ Error: that of `poles.py` (4e-4 at σ_max, at most 4 % for σ down to 8e-6 σ_ma
 rounding noise is lifted by less than the smallest true singular values and exact zeros stay zero.
 """
 
+# Triton adds launch options (num_warps) to a kernel's parameters, which its signature does not show.
+# pyright: reportCallIssue=false, reportArgumentType=false
+
 import functools
 
 import torch
@@ -20,23 +23,31 @@ from torch import Tensor
 from wellcond.spectral import products
 from wellcond.spectral.poles import LARGEST_S, partial_fractions
 
-_MAX_WORKSPACE = 96 << 20  # bytes of inverse factors at a time, …
-_MIN_CHUNK = 256  # … but never fewer images than fill the GPU
+_WORKSPACE = 96 << 20  # bytes of inverse factors at a time, …
+_FILLS_GPU = 256  # … or as many as it takes to keep every multiprocessor busy, …
+_MAX_WORKSPACE = 1 << 30  # … but never more than this
 _SMALL = 64  # largest block factored in registers
+_LARGEST = 1024  # side of a Gram matrix whose rows Lanczos still holds in registers
 _LANCZOS_STEPS = 12
 
 
 def available(X: Tensor, epsilon: float) -> bool:
     """Can `singular_power` take this input?"""
-    return X.numel() > 0 and X.dtype != torch.float64 and (1 - epsilon) / 2 <= LARGEST_S and products.has_kernels(X.device)
+    return (
+        min(X.shape[-2:]) <= _LARGEST
+        and X.numel() > 0
+        and X.dtype != torch.float64
+        and (1 - epsilon) / 2 <= LARGEST_S
+        and products.has_kernels(X.device)
+    )
 
 
 def singular_power(X: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """(U Σ̃ Vᵀ, σ_max) with Σ̃ = σ_max (Σ/σ_max)^ε of float32 X (B, n, d) on CUDA. Nothing waits for the GPU."""
     if epsilon == 1:
         return X.clone(), largest_eigenvalue(products.gram(X)).sqrt()
-    poles = len(_coefficients(epsilon)[0])
-    chunk = max(_MIN_CHUNK, _MAX_WORKSPACE // (8 * poles * min(X.shape[-2:]) ** 2))
+    image = 8 * len(_coefficients(epsilon)[0]) * min(X.shape[-2:]) ** 2  # bytes
+    chunk = min(max(_FILLS_GPU, _WORKSPACE // image), max(1, _MAX_WORKSPACE // image), products.MAX_BATCH)
     if len(X) > chunk:
         parts = [singular_power(part, epsilon) for part in X.split(chunk)]
         return torch.cat([Y for Y, _ in parts]), torch.cat([top for _, top in parts])
@@ -56,7 +67,7 @@ def largest_eigenvalue(G: Tensor) -> Tensor:
     top = G.new_empty(B)
     scratch = G.new_empty(B, width + 2 * _LANCZOS_STEPS)
     kernels.largest_eigenvalue[(B,)](
-        G, scratch, top, m, STEPS=_LANCZOS_STEPS, WIDTH=width, ROWS=min(32, width), num_warps=4
+        G, scratch, top, m, STEPS=_LANCZOS_STEPS, WIDTH=width, ROWS=max(1, min(width, 32, 8192 // width)), num_warps=4
     )
     return top
 
@@ -110,7 +121,15 @@ def _inverse_factor(A: Tensor, W: Tensor, shifts: Tensor, J: int, clear: bool = 
         W[:, :k, k:].zero_()
 
 
-def _multiply(A: Tensor, B: Tensor, D: Tensor, J: int, add: Tensor | None = None, shifts: Tensor | None = None, J_add: int = 1) -> None:
+def _multiply(
+    A: Tensor,
+    B: Tensor,
+    D: Tensor,
+    J: int,
+    add: Tensor | None = None,
+    shifts: Tensor | None = None,
+    J_add: int = 1,
+) -> None:
     """D = −A B, or D = add + shifts I − A B; A[i // J] and add[i // J_add] go with B[i]."""
     from triton import cdiv
 
@@ -119,8 +138,8 @@ def _multiply(A: Tensor, B: Tensor, D: Tensor, J: int, add: Tensor | None = None
     rows, cols, depth = D.shape[-2], D.shape[-1], A.shape[-1]
     C = D if add is None else add
     kernels.multiply[(cdiv(cols, 32), cdiv(rows, 32), D.shape[0])](
-        A, B, C, D, D if shifts is None else shifts, rows, cols, depth, J, J_add, A.stride(0), A.stride(1),
-        *B.stride(), C.stride(0), C.stride(1), D.stride(0), D.stride(1), ADD=add is not None, TILE=32, STEP=16, num_warps=2,
+        A, B, C, D, D if shifts is None else shifts, rows, cols, depth, J, J_add, A.stride(0), A.stride(1), *B.stride(),
+        C.stride(0), C.stride(1), D.stride(0), D.stride(1), ADD=add is not None, TILE=32, STEP=16, num_warps=2,
     )  # fmt: skip
 
 

@@ -1,13 +1,18 @@
 """float64 products of float32 token matrices: X Xᵀ and F X, without a float64 copy of X where Triton can avoid it.
 
 Legend: X is (B, n, d), m = min(n, d). Everything works on the smaller side: "X Xᵀ" stands for Xᵀ X and "F X" for X F
-where n > d; the kernels see (m, l) matrices by strides and need not know.
+where n > d; the kernels see (m, length) matrices by strides and need not know.
 """
+
+# Triton adds launch options (num_warps) to a kernel's parameters, which its signature does not show.
+# pyright: reportCallIssue=false, reportArgumentType=false
 
 import functools
 
 import torch
 from torch import Tensor
+
+MAX_BATCH = 65_535  # CUDA's limit for the third dimension of a grid
 
 
 @functools.cache
@@ -27,34 +32,40 @@ def gram(X: Tensor) -> Tensor:
     if not has_kernels(X.device) or X.dtype != torch.float32 or not len(X):
         A = X.double() if X.shape[-2] <= X.shape[-1] else X.double().mT
         return A @ A.mT
+    if len(X) > MAX_BATCH:
+        return torch.cat([gram(part) for part in X.split(MAX_BATCH)])
     from triton import cdiv
 
     from wellcond.spectral import kernels
 
     X = X.contiguous()
-    m, l, strides = _sides(X)
+    m, length, strides = _sides(X)
     G = torch.empty(len(X), m, m, dtype=torch.float64, device=X.device)
-    kernels.gram[(cdiv(m, 32), cdiv(m, 32), len(X))](X, G, m, l, *strides, TILE=32, STEP=16, num_warps=4)
+    kernels.gram[(cdiv(m, 32), cdiv(m, 32), len(X))](X, G, m, length, *strides, TILE=32, STEP=16, num_warps=4)
     return G
 
 
 def times(F: Tensor, X: Tensor) -> Tensor:
-    """F X (or X F, as F fits the smaller side) for symmetric F (B, m, m), summed in float64, rounded once to X's dtype."""
+    """F X (or X F, as F fits) for symmetric F (B, m, m), summed in float64 and rounded once, to the dtype of X."""
     if not has_kernels(X.device) or X.dtype != torch.float32 or not len(X):
         wide = X.shape[-2] <= X.shape[-1]
         return (F.double() @ X.double() if wide else X.double() @ F.double()).to(X.dtype)
+    if len(X) > MAX_BATCH:
+        return torch.cat([times(*parts) for parts in zip(F.split(MAX_BATCH), X.split(MAX_BATCH), strict=True)])
     from triton import cdiv
 
     from wellcond.spectral import kernels
 
     X = X.contiguous()
-    m, l, strides = _sides(X)
+    m, length, strides = _sides(X)
     Y = torch.empty_like(X)
-    kernels.apply[(cdiv(l, 128), cdiv(m, 32), len(X))](F, X, Y, m, l, *strides, ROWS=32, COLS=128, STEP=16, num_warps=4)
+    kernels.apply[(cdiv(length, 128), cdiv(m, 32), len(X))](
+        F, X, Y, m, length, *strides, ROWS=32, COLS=128, STEP=16, num_warps=4
+    )
     return Y
 
 
 def _sides(X: Tensor) -> tuple[int, int, tuple[int, int, int]]:
-    """(m, l, strides) of contiguous X seen as m × l, m ≤ l."""
+    """(m, length, strides) of contiguous X seen as m × length, m ≤ length."""
     n, d = X.shape[-2:]
     return (n, d, (n * d, d, 1)) if n <= d else (d, n, (n * d, 1, d))
