@@ -195,6 +195,7 @@ def test_fallback_to_torch_with_one_warning(monkeypatch):
     """Without the cuSOLVER symbol everything still works, slower, and says so once."""
     X = photo_like()[:2].cuda()
     monkeypatch.setattr(eigen, "_library", lambda *args, **kwargs: None)
+    monkeypatch.setattr(eigen, "_retired", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         results = [wc.gray_tokens(X, "svd", 0.6) for _ in range(3)]

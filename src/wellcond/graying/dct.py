@@ -27,7 +27,7 @@ def dct_coefficients(X: Tensor, epsilon: float, rescale: Rescale, precision: str
     """
     n, d = int(X.shape[-2]), int(X.shape[-1])
     dtype = arithmetic(X, precision)
-    D_n, D_d = dct_matrix(n, dtype, X.device), dct_matrix(d, dtype, X.device)
+    D_n, D_d = operand(dct_matrix(n, dtype, X.device)), operand(dct_matrix(d, dtype, X.device))
     Z = D_n @ (operand(X.to(dtype)) @ D_d.mT)
     return D_n.mT @ operand(shrink(Z, epsilon, rescale)), D_d
 
@@ -70,12 +70,12 @@ def arithmetic(X: Tensor, precision: str) -> torch.dtype:
 
 
 def operand(X: Tensor) -> Tensor:
-    """A float32 operand of a CUDA product, rounded to the nearest TF32 number; anything else as it is.
+    """An operand of a product: rounded to the nearest TF32 number where the product will be run in TF32.
 
     Tensor cores in TF32 mode cut operands off (10 bits kept), always towards zero: three products of two operands
     shrink the whole image by 1e-3. Rounded ahead of that, the errors are a third and have no direction.
     """
-    if X.dtype != torch.float32 or X.device.type != "cuda":
+    if X.dtype != torch.float32 or X.device.type != "cuda" or not torch.backends.cuda.matmul.allow_tf32:
         return X
     rounded = ((X.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
     return torch.where(X.isfinite(), rounded, X)
@@ -100,7 +100,7 @@ def _dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     # the angle (2i+1)k π/2n in whole turns of 4n steps: exact integers however large n is
     steps = (2 * k + 1) * k[:, None] % (4 * n)
     D = torch.cos(steps.double() * (math.pi / (2 * n))) * math.sqrt(2 / n)
-    return operand(torch.where(k[:, None] == 0, math.sqrt(1 / n), D).to(dtype))
+    return torch.where(k[:, None] == 0, math.sqrt(1 / n), D).to(dtype)
 
 
 _cached_dct_matrix = functools.cache(_dct_matrix)

@@ -73,6 +73,7 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
         values, V = _xsyev_batched(A.reshape(-1, n, n), vectors)
         values, V = values.reshape(*batch, n), None if V is None else V.reshape(A.shape)
     else:
+        _say_once(A.device)
         values, V = _by_torch(A, vectors)
     values = torch.where(finite, values, torch.nan)
     return values, None if V is None else torch.where(finite[..., None], V, torch.nan)
@@ -171,10 +172,19 @@ def _report_pending() -> None:
             _retire(device, "an earlier batch failed its residual check")
 
 
+def _say_once(device: torch.device) -> None:
+    """The one warning that torch's slow solver is in use on this GPU, unless `_retire` has given it."""
+    if device.type == "cuda" and _indexed(device) not in _retired:
+        _retire(_indexed(device), "torch's cuSOLVER has no XsyevBatched; CUDA 12.6 or newer does")
+
+
 def _retire(device: torch.device, why: str) -> None:
     _retired.add(device)
-    warnings.warn(f"cuSOLVER's batched eigensolver is not used on {device} any more ({why}); "
-                  "torch.linalg.eigh takes over, correct but slow", RuntimeWarning, stacklevel=4)  # fmt: skip
+    warnings.warn(
+        f"torch.linalg.eigh, correct but slow, stands in for cuSOLVER's batched eigensolver on {device}: {why}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
 
 
 def _handle(device: torch.device) -> tuple[ctypes.CDLL, ctypes.c_void_p, ctypes.c_void_p]:
@@ -193,21 +203,15 @@ def _handle(device: torch.device) -> tuple[ctypes.CDLL, ctypes.c_void_p, ctypes.
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The cuSOLVER that torch has loaded, if it has XsyevBatched; else None, with one warning."""
+    """The cuSOLVER that torch has loaded, if it has XsyevBatched."""
     torch.linalg.eigvalsh(torch.eye(2, device="cuda"))  # torch loads its linear algebra at the first use
     try:
         with open("/proc/self/maps") as maps:
             paths = {line.split()[-1] for line in maps if "libcusolver.so" in line}
-        for path in sorted(paths):
-            library = ctypes.CDLL(path)
-            if hasattr(library, "cusolverDnXsyevBatched"):
-                return library
-        why = f"no cusolverDnXsyevBatched in {', '.join(sorted(paths)) or 'the loaded libraries'}"
-    except OSError as error:
-        why = str(error)
-    warnings.warn(f"batched eigensolver not available ({why}): torch.linalg.eigh is used, correct but slow",
-                  RuntimeWarning, stacklevel=3)  # fmt: skip
-    return None
+        libraries = [ctypes.CDLL(path) for path in sorted(paths)]
+    except OSError:  # not Linux
+        return None
+    return next((library for library in libraries if hasattr(library, "cusolverDnXsyevBatched")), None)
 
 
 def _indexed(device: torch.device) -> torch.device:
