@@ -1,7 +1,7 @@
-"""results/bench-*.json → the table in README.md. Part of the room bench, floor 8; needs no torch.
+"""results/bench-*.json → the table in README.md and all of it in docs/results.md. Room bench, floor 8; needs no torch.
 
-    python -m wellcond.bench.table            # rewrite README's block
-    python -m wellcond.bench.table --check    # exit 1 if README and results disagree
+    python -m wellcond.bench.table            # rewrite both
+    python -m wellcond.bench.table --check    # exit 1 if they and the results disagree
 
 A results file has `bars` (what was promised, the row that decides it, whether it is met) and `rows`
 (everything that was measured), each belonging to a part that was run on one device. A quick run is never
@@ -18,12 +18,30 @@ from ..atomic import write_bytes
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 NOTHING = "*No full benchmark has been recorded yet; run `wellcond bench graying` and `wellcond bench spectral`.*"
+HEAD = "# Results\n\nWritten by `make table` from `results/`. The ratio is to the first row of its part.\n\n"
+
+
+def summary(results: Path) -> str:
+    """For README: what was promised and what was measured."""
+    bars = [
+        bar
+        for result in _read(results)
+        for bar in result["bars"]
+        if bar["value"] is not None and bar["met"] is not None
+    ]
+    if not bars:
+        return NOTHING
+    return _markdown(("promise", "bar", "measured", "by", "met"), map(_bar_cells, bars))
 
 
 def render(results: Path) -> str:
-    """The markdown between the marks, from every bench-*.json in the folder `results`."""
-    blocks = [_render_file(json.loads(path.read_text())) for path in sorted(results.glob("bench-*.json"))]
+    """For docs/results.md: everything, from every bench-*.json in the folder `results`."""
+    blocks = [_render_file(result) for result in _read(results)]
     return "\n\n".join(block for block in blocks if block) or NOTHING
+
+
+def _read(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(results.glob("bench-*.json"))]
 
 
 def replace_block(text: str, block: str) -> str:
@@ -38,16 +56,24 @@ def replace_block(text: str, block: str) -> str:
     return f"{head}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
 
 
+def wanted(root: Path) -> dict[Path, str]:
+    """What README.md and docs/results.md of the checkout `root` should say."""
+    readme = root / "README.md"
+    return {
+        readme: replace_block(readme.read_text(), summary(root / "results")),
+        root / "docs" / "results.md": HEAD + render(root / "results") + "\n",
+    }
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Rewrite or check README.md of the current folder."""
-    readme = Path("README.md")
-    text = readme.read_text()
-    wanted = replace_block(text, render(Path("results")))
+    """Rewrite or check the files of the current folder."""
+    disagree = {path: text for path, text in wanted(Path()).items() if not path.exists() or path.read_text() != text}
     if "--check" in arguments:
-        if text != wanted:
-            print("README.md and results/ disagree; run python -m wellcond.bench.table", file=sys.stderr)
-        return int(text != wanted)
-    write_bytes(readme, wanted.encode())
+        for path in disagree:
+            print(f"{path} and results/ disagree; run python -m wellcond.bench.table", file=sys.stderr)
+        return int(bool(disagree))
+    for path, text in disagree.items():
+        write_bytes(path, text.encode())
     return 0
 
 
@@ -63,7 +89,7 @@ def _render_file(result: Mapping[str, Any]) -> str:
         blocks.append(_markdown(("promise", "bar", "measured", "by", "met"), map(_bar_cells, bars)))
     for part in parts.values():
         of_part = [r for r in rows if (r["part"], r["device"]) == (part["part"], part["device"])]
-        heading = ("", "median ms", "ratio", "95 % interval", "error", "log σ error")
+        heading = ("", "median ms", "ratio", "95 % interval", "to ungrayed", "memory", "error", "log σ error")
         blocks.append(f"{_origin(part)}\n\n{_markdown(heading, map(_row_cells, of_part))}")
     return "\n\n".join(blocks)
 
@@ -83,12 +109,13 @@ def _bar_cells(bar: Mapping[str, Any]) -> list[str]:
 
 def _row_cells(row: Mapping[str, Any]) -> list[str]:
     if row.get("failed"):
-        return [row["name"], "failed", "–", "–", "–", "–"]
+        return [row["name"], "failed", *["–"] * 6]
     interval = row.get("ratio_ci")
     between = f"{_short(interval[0])} … {_short(interval[1])}" if interval else "–"
     numbers = (row.get(key) for key in ("median_ms", "ratio"))
+    more = (row.get(key) for key in ("ratio_to_ungrayed", "peak_memory_ratio"))
     errors = (row.get(key) for key in ("error_fro", "error_log_sigma"))
-    return [row["name"], *map(_short, numbers), between, *map(_error, errors)]
+    return [row["name"], *map(_short, numbers), between, *map(_short, more), *map(_error, errors)]
 
 
 def _short(value: float | None) -> str:
