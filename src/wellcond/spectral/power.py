@@ -51,9 +51,10 @@ def singular_power(X: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     if len(X) > chunk:
         parts = [singular_power(part, epsilon) for part in X.split(chunk)]
         return torch.cat([Y for Y, _ in parts]), torch.cat([top for _, top in parts])
-    G = products.gram(X)
-    top = largest_eigenvalue(G)
-    return products.times(_power_of_gram(G, top, epsilon), X), top.sqrt()
+    with torch.cuda.device_of(X):  # Triton launches on the current device
+        G = products.gram(X)
+        top = largest_eigenvalue(G)
+        return products.times(_power_of_gram(G, top, epsilon), X), top.sqrt()
 
 
 def largest_eigenvalue(G: Tensor) -> Tensor:
