@@ -58,12 +58,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise
     except Image.DecompressionBombError:
         raise ValueError(f"{str(path)!r} has too many pixels to be a photograph; make it smaller first") from None
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-    ) as error:  # all of these are how Pillow says 'damaged'
+    except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are how Pillow says 'damaged'
         known = "cannot identify" in str(error)
         reason = "not an image that Pillow knows" if known else f"damaged ({error})"
         raise ValueError(f"{str(path)!r} is {reason}; save it again as PNG or JPEG") from None

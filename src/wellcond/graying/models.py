@@ -66,7 +66,7 @@ class _Grayed:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copied and pickled by the original class, which can be imported; the grayed one is made on the spot."""
-        return _rebuild, (self.original, isinstance(self, _GrayedPatchConv), self.__dict__)
+        return _empty, (self.original, isinstance(self, _GrayedPatchConv)), self.__dict__
 
 
 class _GrayedPatchConv(_Grayed):
@@ -97,17 +97,14 @@ def _grayed_class(original: type, linear_in_patches: bool) -> type:
     return type(f"Grayed{original.__name__}", (mixin, original), {"original": original, "__module__": __name__})
 
 
-def _rebuild(original: type, linear_in_patches: bool, state: dict[str, Any]) -> nn.Module:
-    module = object.__new__(original)
-    module.__dict__.update(state)
-    module.__class__ = _grayed_class(original, linear_in_patches)
-    return module
+def _empty(original: type, linear_in_patches: bool) -> nn.Module:
+    """A grayed module before its state arrives: whatever in the state refers back to the module finds this one."""
+    return object.__new__(_grayed_class(original, linear_in_patches))
 
 
 def _is_linear_in_patches(reader: nn.Module) -> bool:
     """Is it exactly a convolution over non-overlapping patches, nothing more (no subclass, no parametrisation)?"""
-    kind = getattr(reader, "original", type(reader))
-    return kind is nn.Conv2d and _is_patchwise(reader)
+    return type(reader) is nn.Conv2d and _is_patchwise(reader)
 
 
 def _is_patchwise(conv: nn.Module) -> bool:

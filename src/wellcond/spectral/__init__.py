@@ -110,10 +110,7 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     """
     check_precision(precision)
     check_matrices(X)
-    if X.dtype == torch.float64:
-        Y, sigma, mapped, drift = _map_by_svd(X, f)
-    else:
-        Y, sigma, mapped, drift = _map_by_gram(X, f)
+    Y, sigma, mapped, drift = _map(X, f)
     if not return_error:
         return Y
     kept = sigma > _floor(X, sigma)[..., None]
@@ -123,8 +120,13 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     return Y, (error + torch.finfo(X.dtype).eps / 2).to(_result_dtype(X))
 
 
+def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
+    """(Y, σ, f(σ), drift): drift(share) is f(σ) after the decomposition moved by that share of its largest value."""
+    return _map_by_svd(X, f) if X.dtype == torch.float64 else _map_by_gram(X, f)
+
+
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
-    """(Y, σ, f(σ), f(σ) after every σ has moved by a given share of σ_max), by a true SVD."""
+    """A true SVD; every σ drifts by a share of σ_max."""
     finite = X.isfinite().all(-1).all(-1)[..., None, None]
     U, sigma, Vh = torch.linalg.svd(torch.where(finite, X, 0.0), full_matrices=False)
     mapped = torch.where(sigma > _floor(X, sigma)[..., None], f(sigma), sigma)
@@ -133,7 +135,7 @@ def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
 
 
 def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor]):
-    """(Y, σ, f(σ), f(σ) after every σ² has moved by a given share of σ_max²): V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ."""
+    """V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ; every σ² drifts by a share of σ_max²."""
     flat = _flat(X)
     eigenvalues, V = eigen.eigh(products.gram(flat))
     # descending, as f is promised; the columns of V ascend
@@ -158,19 +160,17 @@ def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") ->
     the eigensolver on GPUs with float64 tensor cores (`power.py`) and is "exact" elsewhere.
     """
     check_precision(precision)
+    check_matrices(X)
     if precision == "fast" and power.available(X, epsilon):
         Y, top = power.singular_power(_flat(X), epsilon)
         return Y.reshape(X.shape).to(X.dtype), top.reshape(X.shape[:-2])
-    top = torch.empty(0)
 
     def lift(sigma: Tensor) -> Tensor:
-        nonlocal top
-        top = sigma[..., 0]
         largest = torch.where(sigma[..., :1] > 0, sigma[..., :1], 1.0)
         return largest * (sigma / largest) ** epsilon
 
-    Y = spectral_map(X, lift)
-    return Y, top
+    Y, sigma, *_ = _map(X, lift)
+    return Y, sigma[..., 0]
 
 
 def check_precision(precision: str) -> None:
