@@ -136,3 +136,10 @@ def test_patches():
     for patch in (0, -2, (2, 0)):
         with pytest.raises(ValueError, match="patch_size"):
             wc.TokenGraying(patch)(images)
+
+
+@pytest.mark.parametrize("rescale", [0, 1, None, "max"])
+def test_rescale_is_a_bool_or_contrast(rescale):
+    """1 and 0 would pass for True and False in one place and not in another."""
+    with pytest.raises(ValueError, match="rescale"):
+        wc.gray_tokens(TOKENS, rescale=rescale)

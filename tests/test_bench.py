@@ -12,6 +12,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from wellcond.bench import bars, record, timing, variants
+from wellcond.bench.bars import Bar
 from wellcond.config import BenchConfig
 
 ORIGIN = {
@@ -210,3 +211,12 @@ def test_quick_graying_on_cuda(tmp_path):
         assert "failed" not in row, row
         assert row.get("error_handover", 0) < 1e-3, row  # a race would read half a batch
         assert row["peak_memory_ratio"] > 0
+
+
+@pytest.mark.parametrize("wrong", [{"ratio": float("nan")}, {"ratio": None}, {"failed": "out of memory"}], ids=str)
+def test_a_row_that_is_no_number_misses_a_bar_for_all_rows(wrong):
+    bar = Bar(name="x", part="a", device="cpu", quantity="ratio", limit=1.0)
+    rows = [{"part": "a", "device": "cpu", "name": "good", "ratio": 0.5}]
+    parts = {"a-cpu": {"quick": False, "images": "photographs"}}
+    assert bar.judge(rows, parts)["met"] is True
+    assert bar.judge([*rows, {"part": "a", "device": "cpu", "name": "bad", **wrong}], parts)["met"] is False

@@ -124,9 +124,9 @@ def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
     embed = _named(model, "patch_embed")
     if embed is None:
         stem = _named(model, "stem")
-        first = stem[0] if isinstance(stem, nn.Sequential) and len(stem) else stem
-        if first is not None and _is_patchwise(first):  # ConvMixer
-            return first, first.stride  # type: ignore[return-value]
+        convs = [] if stem is None else [module for module in stem.modules() if isinstance(module, nn.Conv2d)]
+        if len(convs) == 1 and _is_patchwise(convs[0]):  # ConvMixer, MLP-Mixer
+            return convs[0], convs[0].stride  # type: ignore[return-value]
         what = "a convolutional stem that mixes pixels across patches" if stem is not None else "no patch embedding"
         raise ValueError(
             f"{name} has {what}: there are no raw patch tokens to gray; use a model with patch_embed, e.g. a ViT"
