@@ -169,7 +169,7 @@ def test_nan_stays_in_its_own_image(method, precision, value):
         assert not torch.isfinite(dirty[3]).all()
         assert gap(dirty[others], clean[others]) <= 1e-6
         again = wc.gray_tokens(X[others], method, EPSILON[method], precision=precision)
-    assert gap(again, clean[others]) <= 1e-6
+    assert gap(again, clean[others]) <= 1e-5
     assert eigen.solver_name(X.device) == before  # one bad image does not cost the fast solver
 
 
