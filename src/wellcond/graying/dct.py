@@ -21,15 +21,17 @@ _CACHED = 160_000  # numbers at a time on the CPU: about one 224 px image
 
 
 def dct_coefficients(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> tuple[Tensor, Tensor]:
-    """(C, D) with X̃ = C D: grayed tokens of X (…, n, d) but for the last product with D = D_d (d, d).
+    """(C, B) with X̃ = C B: grayed tokens of X (…, n, d) but for the last product with B (d, d).
 
-    A patch embedding W takes X̃ W = C (D W).
+    A patch embedding W takes X̃ W = C (B W). The cosines are not normalised here, B = √d D_d: its first row is exactly
+    1 and so is the largest grayed coefficient before it is scaled. Products in TF32 (10 bits) then round neither the
+    mean of an image nor its largest coefficient, and what they do round has no direction.
     """
     n, d = int(X.shape[-2]), int(X.shape[-1])
     dtype = arithmetic(X, precision)
-    D_n, D_d = operand(dct_matrix(n, dtype, X.device)), operand(dct_matrix(d, dtype, X.device))
-    Z = D_n @ (operand(X.to(dtype)) @ D_d.mT)
-    return D_n.mT @ operand(shrink(Z, epsilon, rescale)), D_d
+    B_n, B_d = dct_basis(n, dtype, X.device), dct_basis(d, dtype, X.device)
+    grayed, factor = shrink(B_n @ (X.to(dtype) @ B_d.mT), epsilon, rescale, scale=math.sqrt(n * d))
+    return (B_n.mT @ grayed) * (factor / math.sqrt(n * d)), B_d
 
 
 def gray_by_halves(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
@@ -44,24 +46,26 @@ def gray_by_halves(X: Tensor, epsilon: float, rescale: Rescale, precision: str) 
     for x, y in zip(X_parts, Y_parts, strict=True):
         s, t = _split(x.to(dtype))
         s, t = _split(torch.cat([s.mT @ En.mT, t.mT @ On.mT], -1))  # (d, n) from here
-        Z = shrink(torch.cat([Ed @ s, Od @ t], -2), epsilon, rescale)
+        Z, factor = shrink(torch.cat([Ed @ s, Od @ t], -2), epsilon, rescale)
+        Z = Z * factor
         Z = _join(Ed.mT @ Z[..., : len(Ed), :], Od.mT @ Z[..., len(Ed) :, :])
         y.copy_(_join(En.mT @ Z[..., : len(En)].mT, On.mT @ Z[..., len(En) :].mT))
     return Y.reshape(X.shape)
 
 
-def shrink(Z: Tensor, epsilon: float, rescale: Rescale) -> Tensor:
-    """sign(Z)·(|Z|/m)^ε·m with m = max|Z| of each matrix (Algorithm 2); `rescale` as in `gray_tokens`."""
+def shrink(Z: Tensor, epsilon: float, rescale: Rescale, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """sign(Z)·(|Z|/m)^ε with m = max|Z| of each matrix (Algorithm 2), at most 1, and the factor (…, 1, 1) that
+    `rescale` asks for (see `gray_tokens`), where Z is `scale` times the orthonormal coefficients."""
     magnitude = Z.abs()
     largest = magnitude.amax((-2, -1), keepdim=True)
-    # |Z|^ε as exp2(ε log2|Z|): half the time of pow; 0 goes by way of −inf and comes back as 0
     relative = magnitude / torch.where(largest > 0, largest, 1.0)
+    # x^ε as exp2(ε log2 x): half the time of pow; 0 goes by way of −inf and comes back as 0
     grayed = torch.copysign(torch.exp2(epsilon * torch.log2(relative)), Z)
     if rescale is True:
-        return grayed * largest
+        return grayed, largest / scale
     if rescale == "contrast":
-        return grayed * (frobenius(Z) / frobenius(grayed).clamp_min(torch.finfo(Z.dtype).tiny))
-    return grayed
+        return grayed, frobenius(Z) / scale / frobenius(grayed).clamp_min(torch.finfo(Z.dtype).tiny)
+    return grayed, torch.ones_like(largest)
 
 
 def arithmetic(X: Tensor, precision: str) -> torch.dtype:
@@ -69,54 +73,42 @@ def arithmetic(X: Tensor, precision: str) -> torch.dtype:
     return torch.float64 if precision == "exact" else torch.promote_types(X.dtype, torch.float32)
 
 
-def operand(X: Tensor) -> Tensor:
-    """An operand of a product: rounded to the nearest TF32 number where the product will be run in TF32.
-
-    Tensor cores in TF32 mode cut operands off (10 bits kept), always towards zero: three products of two operands
-    shrink the whole image by 1e-3. Rounded ahead of that, the errors are a third and have no direction.
-    """
-    if X.dtype != torch.float32 or X.device.type != "cuda" or not torch.backends.cuda.matmul.allow_tf32:
-        return X
-    rounded = ((X.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
-    return torch.where(X.isfinite(), rounded, X)
-
-
-def dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Orthonormal DCT-II matrix (n, n), made once for each size, dtype and device.
+def dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """√n times the orthonormal DCT-II matrix (n, n), made once for each size, dtype and device.
 
     While a graph is traced or captured it is made inside the graph, where it costs microseconds: what a graph makes
     must not be kept outside it.
 
-    >>> D = dct_matrix(3, torch.float64, torch.device("cpu"))
-    >>> bool((D @ D.mT - torch.eye(3)).abs().max() < 1e-15)
-    True
+    >>> B = dct_basis(3, torch.float64, torch.device("cpu"))
+    >>> bool((B @ B.mT / 3 - torch.eye(3)).abs().max() < 1e-15), B[0].tolist()
+    (True, [1.0, 1.0, 1.0])
     """
     traced = torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
-    return (_dct_matrix if traced else _cached_dct_matrix)(n, dtype, device)
+    return (_dct_basis if traced else _cached_dct_basis)(n, dtype, device)
 
 
-def _dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     k = torch.arange(n, device=device)
     # the angle (2i+1)k π/2n in whole turns of 4n steps: exact integers however large n is
     steps = (2 * k + 1) * k[:, None] % (4 * n)
-    D = torch.cos(steps.double() * (math.pi / (2 * n))) * math.sqrt(2 / n)
-    return torch.where(k[:, None] == 0, math.sqrt(1 / n), D).to(dtype)
+    B = torch.cos(steps.double() * (math.pi / (2 * n))) * math.sqrt(2)
+    return torch.where(k[:, None] == 0, 1.0, B).to(dtype)
 
 
 @functools.lru_cache(maxsize=32)
-def _cached_dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _cached_dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # else it could not be used in training later
-        D = _dct_matrix(n, dtype, device)
+        B = _dct_basis(n, dtype, device)
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()  # once: other streams will read it
-    return D
+    return B
 
 
 @functools.lru_cache(maxsize=32)
 @torch.inference_mode(False)
 def _cached_halves(n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Even and odd rows of the DCT matrix over the first half of the columns (the middle one goes to the even)."""
-    D = _dct_matrix(n, dtype, torch.device("cpu"))
+    D = (_dct_basis(n, torch.float64, torch.device("cpu")) / math.sqrt(n)).to(dtype)
     return D[0::2, : n - n // 2].contiguous(), D[1::2, : n // 2].contiguous()
 
 

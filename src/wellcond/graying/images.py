@@ -85,7 +85,7 @@ class TokenGraying(nn.Module):
         check_settings(method, epsilon, rescale, precision)
         check_order(order)
         self.patch_size, self.order = _pair(patch_size), order
-        self.method, self.epsilon, self.precision = method, epsilon, precision
+        self.method, self.epsilon, self.precision = method, float(epsilon), precision
         self.rescale: Rescale = rescale
 
     def forward(self, images: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def check_order(order: str) -> None:
 
 
 def _pair(patch_size: int | tuple[int, int]) -> tuple[int, int]:
-    pair = (patch_size, patch_size) if isinstance(patch_size, int) else tuple(patch_size)
-    if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+    pair = tuple(patch_size) if isinstance(patch_size, (tuple, list)) else (patch_size, patch_size)
+    if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
         raise ValueError(f"patch_size={patch_size!r} is no patch; use a positive integer or a pair of them")
     return pair

@@ -5,7 +5,7 @@ state-dict keys, object identity. A class is part of what `torch.compile` guards
 copies; hooks are not guarded on, and a compiled model would go on without them.
 
 A patch embedding that is one convolution with kernel = stride takes the grayed patch matrix directly, without folding
-it back into an image; for the DCT its last product moves into the weight: (C D_d) W = C (D_d W).
+it back into an image; for the DCT its last product moves into the weight: (C B) W = C (B W).
 """
 
 import functools
@@ -34,9 +34,13 @@ def gray(
 ) -> Model:
     """Gray the input tokens of a timm model, in training and in evaluation; returns the same object.
 
-    Parameters and state-dict keys stay as they are, so checkpoints move both ways. A second call replaces the settings.
-    The patches are those of the stride of the patch embedding, also where its convolution overlaps (PVT v2).
+    The settings are those of `gray_tokens` and `TokenGraying`; the default precision is "fast", as for training. The
+    patches are those of the stride of the patch embedding, also where its convolution overlaps (PVT v2). Parameters
+    and state-dict keys stay as they are, so checkpoints move both ways. A second call replaces the settings.
+    timm's `set_input_size(patch_size=…)` builds a new patch embedding: gray again after it.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. timm.create_model({str(model)!r})")
     reader, patch_size = _pixel_reader(model)
     graying = TokenGraying(patch_size, method, epsilon, rescale=rescale, precision=precision, order=order)
     ungray(model)
@@ -64,6 +68,10 @@ class _Grayed:
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         return super().forward(self.graying(x), *args, **kwargs)  # type: ignore[misc]
 
+    def extra_repr(self) -> str:
+        g = self.graying
+        return f"{super().extra_repr()}, graying={g.method} {g.epsilon:g}"  # type: ignore[misc]
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copied and pickled by the original class, which can be imported; the grayed one is made on the spot."""
         return _empty, (self.original, isinstance(self, _GrayedPatchConv)), self.__dict__
@@ -81,9 +89,9 @@ class _GrayedPatchConv(_Grayed):
         if g.method == "dct" and not (g.epsilon == 1 and g.rescale is not False) and x.numel():
             check_matrices(tokens, "images")
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                tokens, D = dct_coefficients(tokens, g.epsilon, g.rescale, g.precision)
+                tokens, B = dct_coefficients(tokens, g.epsilon, g.rescale, g.precision)
             with torch.autocast(x.device.type, enabled=False):
-                flat = (flat.to(D.dtype) @ D.mT).to(weight.dtype)
+                flat = (flat.to(B.dtype) @ B.mT).to(weight.dtype)
             tokens = tokens.to(x.dtype)
         else:
             tokens = gray_tokens(tokens, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
@@ -118,35 +126,39 @@ def _is_patchwise(conv: nn.Module) -> bool:
     )
 
 
+_REMEDY = "put TokenGraying(patch_size=…) in front of the model instead"
+
+
 def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
     """The module that turns pixels into tokens, and its patch size; ValueError for a model that has none."""
     name = type(model).__name__
-    embed = _named(model, "patch_embed")
+    embed = _named(model, "patch_embed") or _named(model, "patch_embed1") or _first(_named(model, "patch_embeds"))
     if embed is None:
         stem = _named(model, "stem")
-        convs = [] if stem is None else [module for module in stem.modules() if isinstance(module, nn.Conv2d)]
+        convs = _convolutions(stem)
         if len(convs) == 1 and _is_patchwise(convs[0]):  # ConvMixer, MLP-Mixer
             return convs[0], convs[0].stride  # type: ignore[return-value]
-        what = "a convolutional stem that mixes pixels across patches" if stem is not None else "no patch embedding"
-        raise ValueError(
-            f"{name} has {what}: there are no raw patch tokens to gray; use a model with patch_embed, e.g. a ViT"
-        )
+        what = "a convolutional stem, which mixes pixels across patches," if stem is not None else "no patch embedding"
+        raise ValueError(f"{name} has {what} and so no raw patch tokens to gray; {_REMEDY}")
     if hasattr(embed, "backbone"):
-        raise ValueError(
-            f"{name} is a hybrid: its patch embedding reads the features of a convolutional stem "
-            f"({type(embed.backbone).__name__}), not pixels; "
-            "gray a model without that stem, or put TokenGraying(patch_size=…) in front of it"
-        )
+        stem = f"a convolutional stem ({type(embed.backbone).__name__})"
+        raise ValueError(f"{name} is a hybrid: its patch embedding reads features of {stem}, not pixels; {_REMEDY}")
     kind = getattr(embed, "original", type(embed)).__name__
     if kind == "ConvPatchEmbed":  # XCiT: 3×3 convolutions of stride 2 up to the patch size
         return embed, (embed.patch_size, embed.patch_size)  # type: ignore[return-value]
-    convs = [module for module in embed.modules() if isinstance(module, nn.Conv2d)]
+    convs = _convolutions(embed)
     if len(convs) != 1:
-        raise ValueError(
-            f"{name}'s patch embedding ({kind}) has {len(convs)} convolutions where one was expected; "
-            "put TokenGraying(patch_size=…) in front of the model instead"
-        )
+        raise ValueError(f"{name}'s patch embedding ({kind}) has {len(convs)} convolutions instead of one; {_REMEDY}")
     return convs[0], convs[0].stride  # type: ignore[return-value]
+
+
+def _convolutions(module: nn.Module | None) -> list[nn.Conv2d]:
+    return [] if module is None else [child for child in module.modules() if isinstance(child, nn.Conv2d)]
+
+
+def _first(modules: nn.Module | None) -> nn.Module | None:
+    """The embedding of the first stage (Twins)."""
+    return modules[0] if isinstance(modules, nn.ModuleList) and len(modules) else None
 
 
 def _named(model: nn.Module, name: str) -> nn.Module | None:

@@ -7,10 +7,12 @@ The text of the paper keeps the largest singular value, its Algorithm 1 forgets 
 the algorithm to the letter. Graying has no parameters and passes no gradient.
 """
 
+import numbers
+
 import torch
 from torch import Tensor
 
-from wellcond.graying.dct import Rescale, dct_coefficients, frobenius, gray_by_halves, operand
+from wellcond.graying.dct import Rescale, dct_coefficients, frobenius, gray_by_halves
 from wellcond.spectral import check_matrices, check_precision, singular_power
 
 
@@ -38,6 +40,7 @@ def gray_tokens(
     """
     check_settings(method, epsilon, rescale, precision)
     check_matrices(X)
+    epsilon = float(epsilon)
     if X.requires_grad and torch.is_grad_enabled():
         raise ValueError("X requires a gradient, and graying passes none on; gray X.detach() instead")
     if (epsilon == 1 and rescale is not False) or X.numel() == 0:
@@ -47,8 +50,8 @@ def gray_tokens(
             return _gray_svd(X, epsilon, str(rescale), precision)
         if X.device.type == "cpu" and not torch.compiler.is_compiling():
             return gray_by_halves(X, epsilon, rescale, precision)
-        C, D = dct_coefficients(X, epsilon, rescale, precision)
-        return (operand(C) @ D).to(X.dtype)
+        C, B = dct_coefficients(X, epsilon, rescale, precision)
+        return (C @ B).to(X.dtype)
 
 
 @torch.library.custom_op("wellcond::gray_svd", mutates_args=())
@@ -70,7 +73,9 @@ def _(X: Tensor, epsilon: float, rescale: str, precision: str) -> Tensor:
 def check_settings(method: str, epsilon: float, rescale: Rescale, precision: str) -> None:
     if method not in ("svd", "dct"):
         raise ValueError(f'method={method!r} is unknown; use "svd" or "dct"')
-    if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool) or not 0 < epsilon <= 1:
+    if not isinstance(epsilon, numbers.Real) or isinstance(epsilon, bool):
+        raise ValueError(f"epsilon={epsilon!r} is a {type(epsilon).__name__}; use a plain number in (0, 1], e.g. 0.95")
+    if not 0 < epsilon <= 1:
         raise ValueError(f"epsilon={epsilon!r} is outside (0, 1]; 1 changes nothing, the papers use 0.5 to 0.97")
     if not isinstance(rescale, bool) and rescale != "contrast":
         raise ValueError(f'rescale={rescale!r} is unknown; use True, False or "contrast"')

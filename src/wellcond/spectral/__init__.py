@@ -45,7 +45,7 @@ def condition_number(X: Tensor, log: bool = False) -> Tensor:
 
     inf where a singular value lies at or under the numerical floor: the matrix is rank-deficient as far as the
     arithmetic can tell, and a finite quotient would be rounding noise. nan where X is all zero (no direction is
-    longer than another, so there is no ratio) or holds a nan.
+    longer than another, so there is no ratio) or, on a GPU, holds NaN or inf; on the CPU that is a ValueError.
 
     >>> condition_number(torch.diag(torch.tensor([100.0, 1.0])))
     tensor(100.)
@@ -189,9 +189,11 @@ def check_precision(precision: str) -> None:
 def check_matrices(X: Tensor, name: str = "X") -> None:
     """Raise for what is no batch of real matrices. On the CPU also for NaN and inf; on CUDA that would wait."""
     if not isinstance(X, Tensor):
-        raise ValueError(f"{name} is a {type(X).__name__}; pass a torch.Tensor of shape (…, n, d)")
+        raise ValueError(f"{name} is a {type(X).__name__}; pass a torch.Tensor (…, n, d), e.g. torch.as_tensor({name})")
     if X.ndim < 2:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; expected (…, n, d), a batch of n × d token matrices")
+    if X.is_complex():
+        raise ValueError(f"{name} has dtype {X.dtype}; only real matrices are supported")
     if not X.is_floating_point():
         raise ValueError(f"{name} has dtype {X.dtype}; convert it to floating point first, e.g. {name}.float() / 255")
     if 0 in X.shape[-2:]:
