@@ -13,7 +13,7 @@ from wellcond.jacobian.linearize import Products
 
 
 def dense_jacobian(products: Products, chunk_size: int, tokenwise: bool = False) -> Tensor:
-    """J (B, M, N), outputs and inputs in the order of `.flatten()`; its diagonal blocks (B, n, d', d) if `tokenwise`."""
+    """J (B, M, N), outputs and inputs in `.flatten()` order; its diagonal blocks (B, n, d', d) if `tokenwise`."""
     X, Y = products.X, products.Y
     B, (n, d) = products.B, X.shape[-2:]
     rows = Y.shape[-1] if tokenwise else products.M

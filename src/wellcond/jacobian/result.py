@@ -12,8 +12,8 @@ _KNOWN = 0.1  # log κ is called resolved when σ_min is known to a tenth
 class JacobianSpectrum:
     """Singular values of the Jacobians of (…) images, float64, with error bars.
 
-    - `sigma`, `error` (…, k): the largest values found, descending; within `error` of each lies a singular value of J. All
-      min(n·d, n'·d') of them if `complete`. Otherwise sigma[i] ≤ the i-th largest + floor: an equal value can be
+    - `sigma`, `error` (…, k): the largest values found, descending; within `error` of each lies a singular value of J.
+      All min(n·d, n'·d') of them if `complete`. Otherwise sigma[i] ≤ the i-th largest + floor: an equal value can be
       missing.
     - `sigma_min` (…): never less than the smallest singular value less `floor`; within `sigma_min_error` of it lies
       *a* singular value. `sigma_min_lower`: the smallest is not under it.
