@@ -14,7 +14,7 @@ Jacobian of n'·d' × n·d per image, or (n, d) → (n', d').
 
 The smallest singular value is the hard end. Exact gives it down to the rounding of the arithmetic. Lanczos gives an
 upper bound, with a residual that says whether it has settled on a singular value, and a lower bound that is more than
-zero for κ up to about a fifth of its steps. A κ that is not resolved is nan, and `kappa_bounds` says what is known.
+zero for κ up to about a seventh of its steps. A κ that is not resolved is nan, and `kappa_bounds` says what is known.
 """
 
 from wellcond.jacobian.bound import AttentionBound, attention_bound

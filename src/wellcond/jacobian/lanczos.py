@@ -14,7 +14,7 @@ B = P Θ Qᵀ, k × k and upper bidiagonal. What its singular values θ₁ ≥ �
 - probability: v₁ is uniform on the sphere. For a positive semidefinite H, Lanczos finds λ_max up to a share ε with
   failure probability ≤ 1.648 √N exp(−√ε (2k − 1)) (Kuczyński & Woźniakowski 1992, Theorem 4.2). H = AᵀA bounds σ_max
   from above, σ_max ≤ θ₁/√(1−ε); H = c I − AᵀA with c ≥ σ_max² has the same Krylov space and bounds σ_min from below,
-  σ_min² ≥ θₖ² − (c − θₖ²) ε/(1−ε). With k steps that is more than nothing for κ up to about k/5.
+  σ_min² ≥ θₖ² − (c − θₖ²) ε/(1−ε). With k steps that is more than nothing for κ up to about k/7.
 
 Both bases are kept and each new vector is made orthogonal to its basis twice, so no copies of converged values appear.
 A vanishing α or β means that an invariant space is complete: a new random vector begins the next. Values that are equal

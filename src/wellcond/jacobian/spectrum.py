@@ -38,7 +38,7 @@ def jacobian_spectrum(
     - `dtype`: arithmetic of f, by default that of X. A float32 model is measured in float64 by `dtype=torch.float64`
       and `module`, the module whose parameters f reads (f itself if it is one): they are cast during the call.
     - Lanczos stops when the `num_values` largest values, and σ_min unless `smallest=False`, have residuals within
-      `tolerance` of their size or at the floor, or after `max_steps`. It keeps 8 · steps · (n·d + n'·d') bytes an image.
+      `tolerance` of their size or at the floor, or after `max_steps`. It keeps 8 · steps · (n·d + n'·d') bytes.
     - `chunk_size`: rows of an exact Jacobian that are computed at once; 1 does without `torch.vmap`.
     - `generator`: random start, probes and checks; by default a fresh one with seed 0.
 
@@ -69,7 +69,7 @@ def jacobian_spectrum(
         if method == "exact":
             parts.append(_exact(products, noise, chunk_size, tokenwise))
             continue
-        check_adjoint(products, generator)
+        check_adjoint(products, noise, generator)
         parts.append(
             bidiagonalize(
                 products, noise, num_values=num_values, smallest=smallest, tolerance=tolerance, max_steps=max_steps,
