@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from wellcond import spectral
 from wellcond.jacobian.exact import dense_jacobian, exact_spectrum
 from wellcond.jacobian.lanczos import Ends, bidiagonalize
-from wellcond.jacobian.linearize import Map, Products, check_adjoint, reading, rounding, separate, tensors_of
+from wellcond.jacobian.linearize import Map, Products, adjoint_gap, reading, rounding, separate, tensors_of
 from wellcond.jacobian.result import JacobianSpectrum
 
 EXACT_SIDE = 2048  # "auto" writes matrices of up to this many rows and columns: a second or two each on one core
@@ -69,7 +69,7 @@ def jacobian_spectrum(
         if method == "exact":
             parts.append(_exact(products, noise, chunk_size, tokenwise))
             continue
-        check_adjoint(products, noise, generator)
+        noise = torch.maximum(noise, adjoint_gap(products, generator))
         parts.append(
             bidiagonalize(
                 products, noise, num_values=num_values, smallest=smallest, tolerance=tolerance, max_steps=max_steps,
