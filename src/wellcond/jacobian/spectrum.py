@@ -6,7 +6,16 @@ from torch import Tensor, nn
 from wellcond import spectral
 from wellcond.jacobian.exact import dense_jacobian, exact_spectrum
 from wellcond.jacobian.lanczos import Ends, bidiagonalize
-from wellcond.jacobian.linearize import Map, Products, adjoint_gap, reading, rounding, separate, tensors_of
+from wellcond.jacobian.linearize import (
+    Map,
+    Products,
+    adjoint_gap,
+    check_repeatable,
+    reading,
+    rounding,
+    separate,
+    tensors_of,
+)
 from wellcond.jacobian.result import JacobianSpectrum
 
 EXACT_SIDE = 2048  # "auto" writes matrices of up to this many rows and columns: a second or two each on one core
@@ -54,6 +63,7 @@ def jacobian_spectrum(
     _check_shares(tolerance=tolerance, confidence=confidence)
     generator = generator or torch.Generator().manual_seed(0)
     one = Products(f, X[:1] if X.ndim == 3 else X)
+    check_repeatable(f, one.X)
     tokenwise = separate(one, -2, generator)
     method, bytes_each = _choice(method, one, tokenwise, max_steps)
     if X.ndim == 3 and len(X) > 1 and not separate(Products(f, X[:16]), 0, generator):
@@ -69,7 +79,7 @@ def jacobian_spectrum(
         if method == "exact":
             parts.append(_exact(products, noise, chunk_size, tokenwise))
             continue
-        noise = torch.maximum(noise, adjoint_gap(products, generator))
+        noise = torch.maximum(noise, adjoint_gap(products, noise, generator))
         parts.append(
             bidiagonalize(
                 products, noise, num_values=num_values, smallest=smallest, tolerance=tolerance, max_steps=max_steps,
