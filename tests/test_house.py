@@ -15,6 +15,7 @@ FLOORS = {
     1: {"spectral"},
     2: {"graying"},
     3: {"pictures"},
+    4: {"jacobian"},
     6: {"data"},
     8: {"bench", "photos", "demo"},
     9: {"cli"},

@@ -36,7 +36,7 @@ def singular_values(X: Tensor) -> Tensor:
     >>> singular_values(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
     tensor([4., 3.])
     """
-    return _spectrum(X)[0].to(_result_dtype(X))
+    return spectrum(X)[0].to(_result_dtype(X))
 
 
 @torch.no_grad()
@@ -52,7 +52,7 @@ def condition_number(X: Tensor, log: bool = False) -> Tensor:
     >>> condition_number(torch.ones(3, 2), log=True)
     tensor(inf)
     """
-    sigma, floor = _spectrum(X)
+    sigma, floor = spectrum(X)
     top, bottom = sigma[..., 0], sigma[..., -1]
     kappa = torch.where(bottom > floor, top / bottom, torch.inf)
     kappa = torch.where(top > 0, kappa, torch.nan)  # also where top is nan
@@ -66,7 +66,7 @@ def effective_rank(X: Tensor) -> Tensor:
     >>> effective_rank(torch.eye(4))
     tensor(4.)
     """
-    sigma, _ = _spectrum(X)
+    sigma, _ = spectrum(X)
     p = sigma / sigma.sum(-1, keepdim=True)
     return torch.exp(-torch.xlogy(p, p).sum(-1)).to(_result_dtype(X))
 
@@ -78,7 +78,7 @@ def stable_rank(X: Tensor) -> Tensor:
     >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0])))
     tensor(1.2500)
     """
-    sigma, _ = _spectrum(X)
+    sigma, _ = spectrum(X)
     return (sigma / sigma[..., :1]).square().sum(-1).to(_result_dtype(X))
 
 
@@ -89,7 +89,7 @@ def numerical_floor(X: Tensor) -> Tensor:
     >>> numerical_floor(torch.ones(3, 2))
     tensor(1)
     """
-    sigma, floor = _spectrum(X)
+    sigma, floor = spectrum(X)
     return (sigma <= floor[..., None]).sum(-1)
 
 
@@ -209,8 +209,11 @@ def _flat(X: Tensor) -> Tensor:
     return X.reshape(math.prod(X.shape[:-2]), *X.shape[-2:]).float()
 
 
-def _spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Singular values (…, min(n, d)), float64, descending, and the floor (…). NaN for matrices that hold NaN or inf."""
+def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Singular values (…, min(n, d)), float64, descending, and the floor (…). NaN for matrices that hold NaN or inf.
+
+    For rooms that need the floor itself; `singular_values` and `numerical_floor` are the public names.
+    """
     check_matrices(X)
     if X.dtype == torch.float64:
         finite = X.isfinite().all(-1).all(-1)[..., None]
