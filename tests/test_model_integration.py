@@ -1,6 +1,7 @@
 """A grayed model under the rest of PyTorch: compile, export, autocast, DDP, layouts, sizes, wrappers."""
 
 import copy
+from typing import Any
 
 import cases
 import pytest
@@ -263,7 +264,7 @@ def test_training_goes_on_after_inference_mode():
 
 
 def test_mixer_has_patch_tokens_too():
-    model = timm.create_model("mixer_s32_224").eval()
+    model: Any = timm.create_model("mixer_s32_224").eval()
     images = torch.randn(2, 3, 224, 224)
     plain = model.forward_features(images)
     want = model.forward_features(wc.TokenGraying(32, "svd", 0.7, precision="exact")(images))
