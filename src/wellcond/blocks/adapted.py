@@ -19,10 +19,13 @@ SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
 Sink = Callable[[str, Tensor], None]
 
 
-def add_skip(x: Tensor, branch: Tensor, gain: float) -> Tensor:
-    """gain · x + branch. At 1 the sum of the original, bit for bit; at 0 x takes no part, so there is no 0·inf."""
+def add_skip(x: Tensor, branch: Tensor, gain: float, branch_first: bool = False) -> Tensor:
+    """gain · x + branch. At 1 the sum of the original, bit for bit; at 0 x takes no part, so there is no 0·inf.
+
+    The first operand decides the strides of a sum, and those decide which kernels run on it later.
+    """
     if gain == 1.0:
-        return x + branch
+        return branch + x if branch_first else x + branch
     if gain == 0.0:
         return branch.to(torch.promote_types(x.dtype, branch.dtype))  # as the sum would be under autocast
     return gain * x + branch
@@ -41,6 +44,7 @@ class Adapted(nn.Module):
     gains: ClassVar[tuple[str, ...]] = ("attention_gain", "mlp_gain")
     layout: ClassVar[str] = "tokens"  # of the block's input: "tokens", "nhwc" or "nchw"
     needs_context: ClassVar[bool] = False  # does a branch depend on more than its normalised tokens?
+    branch_first: ClassVar[bool] = False  # is the original's sum branch + x?
     no_map: ClassVar[str] = ""  # why there is no softmax attention over tokens, where there is none
 
     attention_gain: float
@@ -84,7 +88,7 @@ class Adapted(nn.Module):
         if gain != 0.0:
             branch = drop_path(branch)
         tap(self, f"{part}_out", branch)
-        x = add_skip(x, branch, gain)
+        x = add_skip(x, branch, gain, self.branch_first)
         tap(self, f"{part}_sum", x)
         return x
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from wellcond.blocks.adapted import Adapted, from_tokens, to_tokens
 from wellcond.blocks.adapting import as_adapted
@@ -31,13 +32,15 @@ def sub_block(block: nn.Module, which: str) -> Callable[[Tensor], Tensor]:
 
     `which`: "attention", "mlp" or, for XCiT, "lpi". LayerScale belongs to the branch, and so does a norm that comes
     after it (Swin v2): through that norm the Jacobian is singular by construction. Dropout is as `block.training` says.
+    Attention takes PyTorch's unfused path here: the fused kernels have no forward-mode derivative, nor one for a bias.
     """
     block = _with(block, which)
     shape, args, kwargs = _context(block)
     branch = getattr(block, f"{which}_branch")
 
     def function(X: Tensor) -> Tensor:
-        return to_tokens(branch(_own_layout(block, X, shape), *args, **kwargs), block.layout)
+        with sdpa_kernel(SDPBackend.MATH):
+            return to_tokens(branch(_own_layout(block, X, shape), *args, **kwargs), block.layout)
 
     return function
 

@@ -47,6 +47,7 @@ class ConvMixer(Adapted):
     gains = ("attention_gain",)
     layout = "nchw"
     needs_context = True
+    branch_first = True
     no_map = "it mixes tokens by a depthwise convolution"
     fn: nn.Module
 

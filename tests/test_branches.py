@@ -1,0 +1,332 @@
+"""Branches as functions of normalised tokens, attention maps, and the generic adapter's proof."""
+
+import copy
+from typing import Any
+
+import block_cases
+import pytest
+import timm
+import torch
+from block_cases import BEIT, CAIT, CONVMIXER, EVA, MAXVIT, MODELS, PVT, SWIN, SWINV2, VIT, XCIT
+from timm.layers import DropPath
+from torch import nn
+
+from wellcond import cut_skips, restore_skips
+from wellcond.blocks import adapt, attention_map, normalise, record, sub_block, unadapt
+
+
+def assert_close(got, want, tolerance=1e-5):
+    torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
+
+
+def images_of(family):
+    return torch.randn(2, 3, family.size, family.size, generator=torch.Generator().manual_seed(1))
+
+
+def recorded(family) -> tuple[list[Any], dict]:
+    model = family.create()
+    blocks = adapt(model)
+    with torch.no_grad(), record(model) as sites:
+        model(images_of(family))
+    return blocks, sites
+
+
+@pytest.mark.parametrize("family", MODELS, ids=str)
+def test_sub_blocks_lead_from_site_to_site(family):
+    """normalise ∘ branch on the recorded input is the recorded branch, in evaluation (no drop-path)."""
+    blocks, sites = recorded(family)
+    for layer, block in enumerate(blocks):
+        steps = {"attention": ("sab_in", "sab_out"), "mlp": ("sab_sum", "ffn_out")}
+        if "lpi_gain" in block.gains:
+            steps |= {"lpi": ("sab_sum", "lpi_out"), "mlp": ("lpi_sum", "ffn_out")}
+        for which, (start, end) in steps.items():
+            if f"{which}_gain" not in block.gains:
+                with pytest.raises(ValueError, match=f"no sub-block '{which}'; it has attention"):
+                    sub_block(block, which)
+                continue
+            with torch.no_grad():
+                got = sub_block(block, which)(normalise(block, which, sites[layer, start]))
+            assert_close(got, sites[layer, end])
+
+
+@pytest.mark.parametrize("family", [VIT, BEIT, EVA, SWIN, SWINV2, PVT, MAXVIT], ids=str)
+def test_sub_blocks_can_be_differentiated(family):
+    blocks, sites = recorded(family)
+    X = normalise(blocks[-1], "attention", sites[len(blocks) - 1, "sab_in"])[:1, :, :].detach()
+    f = sub_block(blocks[-1], "attention")
+    V, U = torch.randn_like(X), torch.randn_like(X)
+    _, pull = torch.func.vjp(f, X)
+    _, push = torch.func.jvp(f, (X,), (V,))
+    h = 1e-2
+    with torch.no_grad():
+        finite = (f(X + h * V) - f(X - h * V)) / (2 * h)
+        assert float((pull(U)[0] * V).sum()) == pytest.approx(float((U * push).sum()), rel=1e-3, abs=1e-3)
+        assert_close(push, finite, 3e-2)
+
+
+def values(attention, X):
+    """(B, H, n, d_h), of any qkv or kv projection of timm."""
+    B, n, _ = X.shape
+    if hasattr(attention, "kv"):
+        return attention.kv(X).reshape(B, n, 2, attention.num_heads, -1)[:, :, 1].transpose(1, 2)
+    if attention.qkv is None:
+        return attention.v_proj(X).reshape(B, n, attention.num_heads, -1).transpose(1, 2)
+    y = attention.qkv(X).reshape(B, n, 3, -1)[:, :, 2]
+    if getattr(attention, "v_bias", None) is not None:
+        y = y + attention.v_bias
+    return y.reshape(B, n, attention.num_heads, -1).transpose(1, 2)
+
+
+TOKEN_MAPS = [f for f in MODELS if f.name.startswith(("vit_", "deit", "beit", "eva"))]
+
+
+@pytest.mark.parametrize("family", TOKEN_MAPS, ids=str)
+def test_attention_map_times_values_is_the_attention(family):
+    """The model itself attends by the fused kernel: another path than the one the map comes from."""
+    blocks, sites = recorded(family)
+    for layer, block in enumerate(blocks):
+        X = normalise(block, "attention", sites[layer, "sab_in"])
+        B, n, _ = X.shape
+        heads = []
+        handle = block.attn.proj.register_forward_pre_hook(lambda _m, inputs, heads=heads: heads.append(inputs[0]))
+        with torch.no_grad():
+            sub_block(block, "attention")(X)
+            A = attention_map(block, X)
+        handle.remove()
+        assert A.shape == (B, block.attn.num_heads, n, n) and bool((A >= 0).all())
+        assert_close(A.sum(-1), torch.ones(B, block.attn.num_heads, n))
+        mixed = (A @ values(block.attn, X)).transpose(1, 2).reshape(B, n, -1)
+        norm = getattr(block.attn, "norm", nn.Identity())
+        assert_close(norm(mixed), heads[0])
+        assert block.attn.fused_attn and not block.attn.attn_drop._forward_pre_hooks
+
+
+def test_attention_map_is_softmax_of_queries_and_keys():
+    blocks, sites = recorded(VIT)
+    attn, X = blocks[0].attn, normalise(blocks[0], "attention", sites[0, "sab_in"])
+    Wq, Wk, _ = attn.qkv.weight.chunk(3)
+    bq, bk, _ = attn.qkv.bias.chunk(3)
+    A = attention_map(blocks[0], X)
+    for h in range(3):
+        rows = slice(16 * h, 16 * (h + 1))
+        logits = (X @ Wq[rows].mT + bq[rows]) @ (X @ Wk[rows].mT + bk[rows]).mT / 4
+        assert_close(A[:, h], logits.exp() / logits.exp().sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("family", [SWIN, SWINV2], ids=str)
+def test_window_maps_respect_the_mask_of_shifted_windows(family):
+    blocks, sites = recorded(family)
+    A = attention_map(blocks[1], normalise(blocks[1], "attention", sites[1, "sab_in"])).detach()
+    assert A.shape == (2 * 4, 2, 16, 16)  # an 8 × 8 map in four windows of 4 × 4
+    assert_close(A.sum(-1), torch.ones(8, 2, 16))
+    forbidden = (blocks[1].attn_mask < 0)[None, :, None].expand(2, 4, 2, 16, 16).reshape(A.shape)
+    assert forbidden.any() and float(A[forbidden].max()) < 1e-20 < float(A[~forbidden].min())
+
+
+def test_window_maps_of_maxvit_and_full_map_of_pvt():
+    blocks, sites = recorded(MAXVIT)
+    A = attention_map(blocks[0], normalise(blocks[0], "attention", sites[0, "sab_in"]))
+    w = blocks[0].partition_size[0] ** 2
+    assert A.shape[1:] == (1, w, w)
+    blocks, sites = recorded(PVT)
+    n = sites[2, "sab_in"].shape[1]
+    assert attention_map(blocks[2], normalise(blocks[2], "attention", sites[2, "sab_in"])).shape == (2, 2, n, n)
+    with pytest.raises(ValueError, match=r"keys are pooled, so its map is 64 × 4"):
+        attention_map(blocks[0], normalise(blocks[0], "attention", sites[0, "sab_in"]))
+
+
+@pytest.mark.parametrize(
+    ("family", "layer", "reason"),
+    [
+        (CAIT, 0, "talking heads"),
+        (CAIT, 3, "class token"),
+        (XCIT, 0, "over channels"),
+        (XCIT, 3, "class token"),
+        (CONVMIXER, 0, "depthwise convolution"),
+    ],
+    ids=str,
+)
+def test_maps_that_do_not_exist_are_refused(family, layer, reason):
+    blocks, sites = recorded(family)
+    with pytest.raises(ValueError, match=reason):
+        attention_map(blocks[layer], sites[layer, "sab_in"])
+
+
+def test_differential_and_linear_attention_are_no_softmax():
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, attn_layer="diff")
+    X = torch.randn(1, 5, 192)
+    with pytest.raises(ValueError, match="one map for each head"):
+        attention_map(adapt(model)[0], X)
+
+    class Halved(nn.Module):
+        fused_attn, num_heads, attn_drop = True, 1, nn.Identity()
+
+        def forward(self, x):
+            return self.attn_drop((x @ x.mT)[:, None] / 2)[:, 0] @ x
+
+    block: Any = adapt(VIT.create())[0]
+    block.attn = Halved()
+    with pytest.raises(ValueError, match="do not sum to 1"):
+        attention_map(block, X[..., :48])
+    assert block.attn.fused_attn is True
+    block.attn = nn.Identity()
+    with pytest.raises(ValueError, match="does not show its attention map"):
+        attention_map(block, X[..., :48])
+
+
+def test_what_the_branch_needs_is_asked_for():
+    model = EVA.create()
+    X = torch.randn(1, 5, 48)
+    with pytest.raises(ValueError, match="not an adapted block; take it from adapt"):
+        sub_block(model.blocks[0], "attention")
+    block = adapt(model)[0]
+    with pytest.raises(ValueError, match="run `with record"):
+        sub_block(block, "attention")
+    with pytest.raises(ValueError, match="run `with record"):
+        attention_map(block, X)
+    with record(model):
+        model(images_of(EVA))
+    with pytest.raises(ValueError, match=r"\(B, n, d\), got \(5, 48\)"):
+        sub_block(block, "attention")(X[0])
+    rope = block._context[2]["rope"]  # type: ignore[union-attr,index]
+    expected = model.blocks[0].attn(X, rope=rope)
+    assert_close(sub_block(block, "attention")(X), expected)
+    assert not torch.allclose(expected, model.blocks[0].attn(X))
+
+
+# ---- the generic adapter
+
+
+class Attention(nn.Module):
+    def __init__(self, d=48):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(d, 3, batch_first=True, dropout=0.1)
+
+    def forward(self, x, bias=None):
+        y = self.inner(x, x, x, need_weights=False)[0]
+        return y if bias is None else y + bias
+
+
+class Own(nn.Module):
+    """A user's block. `kind` is what its forward does; LayerScale hides the branches at first sight."""
+
+    def __init__(self, kind="pre", scale=1e-6, d=48):
+        super().__init__()
+        self.kind = kind
+        self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.attn = Attention(d)
+        self.mlp = nn.Sequential(nn.Linear(d, 96), nn.GELU(), nn.Dropout(0.2), nn.Linear(96, d))
+        if kind != "post":
+            self.gamma_1, self.gamma_2 = (nn.Parameter(scale * torch.ones(d)) for _ in range(2))
+        self.drop_path = DropPath(0.5)
+
+    def forward(self, x, bias=None):
+        if self.kind == "pre":
+            x = x + self.drop_path(self.gamma_1 * self.attn(self.norm1(x), bias))
+            return x + self.drop_path(self.gamma_2 * self.mlp(self.norm2(x)))
+        if self.kind == "post":
+            x = x + self.drop_path(self.norm1(self.attn(x, bias)))
+            return x + self.drop_path(self.norm2(self.mlp(x)))
+        if self.kind == "parallel":
+            y = self.gamma_1 * self.attn(self.norm1(x), bias)
+            return x + self.drop_path(y) + self.drop_path(self.gamma_2 * self.mlp(self.norm2(x)))
+        x = x + self.drop_path(self.gamma_1 * self.attn(self.norm1(x), bias))
+        y = self.gamma_2 * self.mlp(self.norm2(x))
+        return x + (y.detach() if self.kind == "detached" else self.drop_path(2 * y))
+
+
+class OwnModel(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.embed = nn.Conv2d(3, 48, 8, 8)
+        self.blocks = nn.ModuleList([Own(kind) for _ in range(2)])
+        self.head = nn.Linear(48, 5)
+
+    def forward(self, images):
+        x = self.embed(images).flatten(2).mT
+        for i, block in enumerate(self.blocks):
+            x = block(x, bias=0.1 * i * x if i else None)
+        return self.head(x.mean(1))
+
+
+@pytest.mark.parametrize("kind", ["pre", "post"])
+def test_generic_adapter_proves_itself_and_cuts(kind):
+    model, images = OwnModel(kind).train(), torch.randn(2, 3, 32, 32)
+    plain = copy.deepcopy(model)
+    state = torch.get_rng_state()
+    blocks: list[Any] = adapt(model, images)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(m.training for m in model.modules()) and all(p.grad is None for p in model.parameters())
+    assert not any(block._forward_pre_hooks for block in blocks)
+    for net in (plain, model):
+        torch.manual_seed(0)
+        net(images).square().sum().backward()
+    grads = [[p.grad for p in net.parameters() if p.grad is not None] for net in (model, plain)]
+    assert grads[0] and all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+    cut_skips(model.eval(), images=images)
+    block, X = blocks[0], torch.randn(2, 16, 48)
+    got = block(X)
+    b: Any = plain.eval().blocks[0]
+    want = b.norm1(b.attn(X)) if kind == "post" else b.gamma_1 * b.attn(b.norm1(X))
+    want = b.norm2(b.mlp(want)) if kind == "post" else b.gamma_2 * b.mlp(b.norm2(want))
+    assert torch.equal(got, want)
+    with record(model) as sites:
+        model(images)
+    assert torch.equal(sites[1, "sab_in"], sites[0, "ffn_sum"])
+    restore_skips(model)
+    assert torch.equal(model(images), plain(images)) and type(model.blocks[0]) is Own
+
+
+@pytest.mark.parametrize("kind", ["parallel", "doubled", "detached"])
+def test_generic_adapter_refuses_what_it_cannot_prove(kind):
+    """Each of them is hidden by a LayerScale of 1e-6, or differs in the gradients alone."""
+    model, images = OwnModel(kind), torch.randn(2, 3, 32, 32)
+    before = [type(m) for m in model.modules()]
+    with pytest.raises(ValueError, match=r"'blocks.0' \(Own\).*output or gradients differ"):
+        cut_skips(model, images=images)
+    assert [type(m) for m in model.modules()] == before
+
+
+def test_generic_adapter_asks_for_a_batch_and_names_obstacles():
+    model, images = OwnModel("pre"), torch.randn(1, 3, 32, 32)
+    with pytest.raises(ValueError, match=r"Own\) is of no family.*pass images="):
+        cut_skips(model)
+    model.blocks.append(Own("pre"))
+    model.blocks[2].mixin = 3  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="members of its own named mixin"):
+        adapt(model, images)
+    del model.blocks[2].mixin
+    model.unused = Own("pre")
+    with pytest.raises(ValueError, match=r"'unused' .* not called on the batch"):
+        adapt(model, images)
+    assert type(model.blocks[0]) is Own
+
+
+def test_a_subclass_with_its_own_forward_has_to_prove_itself():
+    class Louder(block_cases.vit.Block):
+        def forward(self, x, **_kwargs):
+            return 2 * super().forward(x)
+
+    class Renamed(block_cases.vit.Block):
+        pass
+
+    model, images = VIT.create(), images_of(VIT)
+    model.blocks[1].__class__ = Renamed
+    assert len(adapt(model)) == 2
+    unadapt(model)
+    assert type(model.blocks[1]) is Renamed
+    model.blocks[1].__class__ = Louder
+    with pytest.raises(ValueError, match="Louder"):
+        adapt(model)
+    with pytest.raises(ValueError, match="differ"):
+        adapt(model, images)
+    assert type(model.blocks[0]) is block_cases.vit.Block
+
+
+@pytest.mark.parametrize("name", ["vit_relpos_small_patch16_224", "vit_srelpos_small_patch16_224", "convit_tiny"])
+def test_other_models_of_timm_prove_themselves(name):
+    options: dict[str, Any] = {"local_up_to_layer": 1} if name == "convit_tiny" else {"embed_dim": 48, "num_heads": 3}
+    model = timm.create_model(name, depth=2, num_classes=5, img_size=32, **options)
+    images = torch.randn(2, 3, 32, 32)
+    want = model.eval()(images)
+    assert len(adapt(model, images)) == 2 and torch.equal(model(images), want)
