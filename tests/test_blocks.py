@@ -8,7 +8,7 @@ import block_cases
 import pytest
 import torch
 from block_cases import MODELS, blocks_of, plainly
-from timm.layers import DropPath
+from timm.layers.drop import DropPath
 from torch import nn
 
 from wellcond import cut_skips, restore_skips
@@ -285,6 +285,15 @@ def test_infinite_stream_does_not_reach_a_branch_without_skip():
     block.fn = nn.Hardtanh()
     out = block(torch.full((1, 16, 4, 4), math.inf))
     assert torch.equal(out, torch.ones(1, 16, 4, 4))
+
+
+@pytest.mark.parametrize("family", [block_cases.CONVMIXER, MODELS[-2], block_cases.PVT, block_cases.SWIN], ids=str)
+def test_channels_last_is_bit_identical(family):
+    plain = family.create().to(memory_format=torch.channels_last)
+    model = copy.deepcopy(plain)
+    adapt(model)
+    for images in (images_of(family), images_of(family).to(memory_format=torch.channels_last)):
+        assert_identical(outcome(model, images, True), outcome(plain, images, True))
 
 
 def test_timm_can_still_resize_the_windows():

@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor, nn
 
 from wellcond.blocks import adapt, adapted_blocks, unadapt
 
 Model = TypeVar("Model", bound=nn.Module)
-Gain = float | Sequence[float] | Callable[[float], float]
+Gain = float | Sequence[float] | np.ndarray | Tensor | Callable[[float], float]
 
 
 def cut_skips(
@@ -59,6 +60,7 @@ def set_gains(
 
     A number is for all blocks; a sequence has one number for each block that has this skip; a function is called with
     the depth of each from 0 (first) to 1 (last), e.g. `lambda depth: 1 - 0.4 * depth`. 1 is the original, 0 is no skip.
+    A compiled model compiles anew for gains it has not met, up to `torch._dynamo.config.recompile_limit` sets of them.
     """
     blocks = adapt(model, images)
     plans = []

@@ -122,7 +122,7 @@ def _calls(model: nn.Module, blocks: dict[str, nn.Module], images: Tensor) -> di
     handles = [block.register_forward_pre_hook(_keep(calls, name), with_kwargs=True) for name, block in blocks.items()]
     try:
         model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):  # compiled code does not look at hooks
             model(images)
     finally:
         for handle in handles:
