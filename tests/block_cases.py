@@ -66,7 +66,7 @@ MODELS = [
     _small("vit_small_patch16_dinov3"),
     _small("vit_medium_patch16_rope_reg1_gap_256"),
     _small("vit_small_patch16_rope_mixed_224"),
-    _of("swin_s3_tiny_224", 32, **_SWIN | {"window_size": (4, 4)}),
+    _of("swin_s3_tiny_224", 32, window_size=(4, 4), **_SWIN),
     _of("swinv2_small_window16_256", 32, window_size=2, **_SWIN),
     _of("cait_s24_224", depth=1, embed_dim=32, num_heads=4, depth_token_only=1),
     _of("xcit_tiny_12_p8_224", depth=1, embed_dim=32, num_heads=4, drop_rate=0.1),
@@ -182,3 +182,25 @@ def plainly(model, attention=1.0, mlp=1.0, lpi=1.0):
     for block in blocks_of(model):
         block.forward = functools.partial(PLAIN[type(block)], block, gain=gain)
     return model
+
+
+def images_of(family, batch=2):
+    return torch.randn(batch, 3, family.size, family.size, generator=torch.Generator().manual_seed(1))
+
+
+def outcome(model, images, training=False):
+    """Everything a step of training computes, from a fixed random state: logits, gradients, buffers."""
+    model.train(training).zero_grad()
+    torch.manual_seed(7)
+    out = model(images)
+    out = out[0] if isinstance(out, tuple) else out  # distilled DeiT in training: two heads
+    (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    return {"out": out.detach(), **gradients, **{f"buffer {k}": v.clone() for k, v in model.named_buffers()}}
+
+
+def assert_identical(got, want):
+    assert got.keys() == want.keys()
+    for name, value in want.items():
+        assert (value is None) == (got[name] is None), name
+        assert value is None or torch.equal(got[name], value), name

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from block_cases import CONVMIXER, MODELS, SWIN, VIT, XCIT, blocks_of, plainly
+from block_cases import CONVMIXER, MODELS, SWIN, VIT, XCIT, blocks_of, images_of, plainly
 from torch import nn
 
 import wellcond as wc
@@ -14,10 +14,6 @@ from wellcond.blocks import SITES, adapt, adapted_blocks, record, unadapt
 from wellcond.skips import cut_skips, restore_skips, set_gains
 
 CUT = {"attention": 0.0, "mlp": 0.0, "lpi": 0.0}
-
-
-def images_of(family, batch=2):
-    return torch.randn(batch, 3, family.size, family.size, generator=torch.Generator().manual_seed(1))
 
 
 def gains(model, name="attention"):

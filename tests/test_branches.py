@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from block_cases import BEIT, CAIT, CONVMIXER, EVA, MAXVIT, MODELS, PVT, SWIN, SWINV2, VIT, XCIT
+from block_cases import BEIT, CAIT, CONVMIXER, EVA, MAXVIT, MODELS, PVT, SWIN, SWINV2, VIT, XCIT, images_of
 from torch import nn
 
 from wellcond.blocks import adapt, attention_map, normalise, record, sub_block
@@ -13,10 +13,6 @@ from wellcond.blocks import adapt, attention_map, normalise, record, sub_block
 
 def assert_close(got, want, tolerance=1e-5):
     torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
-
-
-def images_of(family):
-    return torch.randn(2, 3, family.size, family.size, generator=torch.Generator().manual_seed(1))
 
 
 def recorded(family) -> tuple[list[Any], dict]:

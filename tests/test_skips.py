@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 import timm
 import torch
-from block_cases import CAIT, CONVMIXER, VIT, XCIT, blocks_of
+from block_cases import CAIT, CONVMIXER, VIT, XCIT, blocks_of, images_of
 
 from wellcond.blocks import adapt, adapted_blocks, record
 from wellcond.skips import cut_skips, restore_skips, set_gains
 
 CUT = {"attention": 0.0, "mlp": 0.0, "lpi": 0.0}
-
-
-def images_of(family, batch=2):
-    return torch.randn(batch, 3, family.size, family.size, generator=torch.Generator().manual_seed(1))
 
 
 def gains(model, name="attention"):
