@@ -9,6 +9,7 @@ import pytest
 import torch
 from block_cases import MODELS, assert_identical, blocks_of, images_of, outcome, plainly
 from timm.layers.drop import DropPath
+from timm.models import convmixer
 from torch import nn
 
 from wellcond import cut_skips, restore_skips
@@ -116,6 +117,15 @@ def test_channels_last_is_bit_identical(family):
     adapt(model)
     for images in (images_of(family), images_of(family).to(memory_format=torch.channels_last)):
         assert_identical(outcome(model, images, True), outcome(plain, images, True))
+
+
+def test_strides_of_the_sum_are_the_original_s():
+    """They decide which kernels run later, so they belong to bit-identity."""
+    block = convmixer.Residual(nn.Conv2d(4, 4, 1).to(memory_format=torch.channels_last))
+    x = torch.randn(2, 4, 3, 3)
+    want = block(x).stride()
+    (adapted,) = adapt(block)
+    assert adapted(x).stride() == want != x.stride()
 
 
 def test_timm_can_still_resize_the_windows():

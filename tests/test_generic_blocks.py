@@ -28,7 +28,7 @@ class Attention(nn.Module):
 class Own(nn.Module):
     """A user's block. `kind` is what its forward does; LayerScale hides the branches at first sight."""
 
-    def __init__(self, kind="pre", scale=1e-6, d=48):
+    def __init__(self, kind="pre", scale=0.0, d=48):
         super().__init__()
         self.kind = kind
         self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
@@ -97,7 +97,7 @@ def test_generic_adapter_proves_itself_and_cuts(kind):
 
 @pytest.mark.parametrize("kind", ["parallel", "doubled", "detached"])
 def test_generic_adapter_refuses_what_it_cannot_prove(kind):
-    """Each of them is hidden by a LayerScale of 1e-6, or differs in the gradients alone."""
+    """Each of them is hidden by a LayerScale of 0, or differs in the gradients alone."""
     model, images = OwnModel(kind), torch.randn(2, 3, 32, 32)
     before = [type(m) for m in model.modules()]
     with pytest.raises(ValueError, match=r"'blocks.0' \(Own\).*output or gradients differ"):
