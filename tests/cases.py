@@ -9,6 +9,8 @@ import numpy as np
 import oracles
 import pytest
 import torch
+from PIL import Image
+from pyarrow import parquet
 
 SHAPES = {"n<d": (12, 40), "n=d": (24, 24), "n>d": (50, 16), "n=1": (1, 17), "d=1": (17, 1)}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -28,7 +30,7 @@ class Case:
     seed: int = 0
 
     def __str__(self) -> str:
-        return f"{self.n}x{self.d}-{self.spectrum}-{self.kappa:.0e}-{str(self.dtype).removeprefix('torch.')}"
+        return f"{self.n}x{self.d}-{self.spectrum}-{self.kappa:.0e}-{self.name}"
 
     @property
     def name(self) -> str:
@@ -103,9 +105,6 @@ def photographs(name: str, num_images: int = 12) -> torch.Tensor:
     folder, (file, side, _) = data_folder(), PHOTOGRAPHS[name]
     if folder is None or not (folder / file).is_file():
         pytest.skip(f"no {file} under $WELLCOND_DATA")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    from PIL import Image
-
     table = next(parquet.ParquetFile(folder / file).iter_batches(num_images, columns=["image"]))
     pixels = []
     for row in table.to_pylist():

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import timm
 import torch
 
 import wellcond as wc
@@ -48,7 +49,6 @@ def test_settings_of_the_module_fail_when_it_is_made(setting, message):
 
 @pytest.mark.parametrize(("setting", "message"), SETTINGS + ORDER, ids=lambda value: str(value))
 def test_settings_of_gray_fail_and_leave_the_model_alone(setting, message):
-    timm = pytest.importorskip("timm")
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, num_classes=3).eval()
     images = torch.randn(1, 3, 32, 32)
     before = model(images)
@@ -136,3 +136,10 @@ def test_patches():
     for patch in (0, -2, (2, 0)):
         with pytest.raises(ValueError, match="patch_size"):
             wc.TokenGraying(patch)(images)
+
+
+@pytest.mark.parametrize("rescale", [0, 1, None, "max"])
+def test_rescale_is_a_bool_or_contrast(rescale):
+    """1 and 0 would pass for True and False in one place and not in another."""
+    with pytest.raises(ValueError, match="rescale"):
+        wc.gray_tokens(TOKENS, rescale=rescale)

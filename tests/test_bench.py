@@ -4,13 +4,16 @@ import io
 import json
 
 import numpy as np
+import pyarrow
 import pytest
+import scipy.fft
+import torch
 from PIL import Image
+from pyarrow import parquet
 
 from wellcond.bench import bars, record, timing, variants
+from wellcond.bench.bars import Bar
 from wellcond.config import BenchConfig
-
-torch = pytest.importorskip("torch")
 
 ORIGIN = {
     "what",
@@ -128,8 +131,6 @@ def test_a_record_merges_parts_and_keeps_measurements(tmp_path):
 def test_pictures_come_from_parquet_or_folder(tmp_path):
     from wellcond.bench.images import load_pictures, normalise
 
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     encoded = []
     for index, mode in enumerate(("RGB", "L", "RGB")):
         buffer = io.BytesIO()
@@ -158,9 +159,8 @@ def test_the_float64_reference_grays_as_the_paper_says():
     assert torch.allclose(grayed, sigma[:, :1] * (sigma / sigma[:, :1]) ** 0.5)
     images = torch.randn(2, 3, 8, 8)
     assert torch.equal(oracle.images_of(oracle.tokens_of(images, 4), 8, 4).float(), images)
-    scipy_fft = pytest.importorskip("scipy.fft")
-    expected = oracle.shrink(torch.from_numpy(scipy_fft.dctn(X.numpy(), axes=(1, 2), norm="ortho")), 0.9)
-    expected = torch.from_numpy(scipy_fft.idctn(expected.numpy(), axes=(1, 2), norm="ortho"))
+    expected = oracle.shrink(torch.from_numpy(scipy.fft.dctn(X.numpy(), axes=(1, 2), norm="ortho")), 0.9)
+    expected = torch.from_numpy(scipy.fft.idctn(expected.numpy(), axes=(1, 2), norm="ortho"))
     assert torch.allclose(oracle.gray(X, "dct", 0.9), expected)
 
 
@@ -203,7 +203,6 @@ def test_quick_spectral_in_parts(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_quick_graying_on_cuda(tmp_path):
     from wellcond.bench import graying
 
@@ -212,3 +211,12 @@ def test_quick_graying_on_cuda(tmp_path):
         assert "failed" not in row, row
         assert row.get("error_handover", 0) < 1e-3, row  # a race would read half a batch
         assert row["peak_memory_ratio"] > 0
+
+
+@pytest.mark.parametrize("wrong", [{"ratio": float("nan")}, {"ratio": None}, {"failed": "out of memory"}], ids=str)
+def test_a_row_that_is_no_number_misses_a_bar_for_all_rows(wrong):
+    bar = Bar(name="x", part="a", device="cpu", quantity="ratio", limit=1.0)
+    rows = [{"part": "a", "device": "cpu", "name": "good", "ratio": 0.5}]
+    parts = {"a-cpu": {"quick": False, "images": "photographs"}}
+    assert bar.judge(rows, parts)["met"] is True
+    assert bar.judge([*rows, {"part": "a", "device": "cpu", "name": "bad", **wrong}], parts)["met"] is False

@@ -169,7 +169,7 @@ def test_nan_stays_in_its_own_image(method, precision, value):
         assert not torch.isfinite(dirty[3]).all()
         assert gap(dirty[others], clean[others]) <= 1e-6
         again = wc.gray_tokens(X[others], method, EPSILON[method], precision=precision)
-    assert gap(again, clean[others]) <= 1e-6
+    assert gap(again, clean[others]) <= 1e-5
     assert eigen.solver_name(X.device) == before  # one bad image does not cost the fast solver
 
 
@@ -248,3 +248,40 @@ def test_compiled_training_step(method):
     step(images.cuda()).square().sum().backward()
     plain(by_oracle(images, 16, method, EPSILON[method]).cuda()).square().sum().backward()
     assert_same_gradients(model, plain, 10 * MODEL_FAST)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 0.7, 0.95])
+@pytest.mark.parametrize("kappa", [1.0, 3.0, 10.0])
+def test_fast_on_flat_spectra(kappa, epsilon):
+    """Where the top of the spectrum is flat, σ_max is hard for Lanczos."""
+    for n, d in ((196, 768), (256, 192)):
+        m = min(n, d)
+        U, V = (torch.linalg.qr(torch.randn(k, m, dtype=torch.float64))[0] for k in (n, d))
+        sigma = torch.logspace(0, -math.log10(kappa), m, dtype=torch.float64)
+        X = ((U * sigma) @ V.mT).float()[None]
+        noise = torch.randn(1, n, d)
+        for Y in (X, noise):
+            got = wc.gray_tokens(Y.cuda(), "svd", epsilon, precision="fast")
+            assert error(got, oracles.gray_tokens(Y.double().numpy(), "svd", epsilon)) <= FAST
+
+
+@by_path
+def test_capture_in_a_cuda_graph(method, precision):
+    X = photo_like().cuda()
+    want = wc.gray_tokens(X, method, EPSILON[method], precision=precision)  # warms up, leaves health records behind
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = wc.gray_tokens(X, method, EPSILON[method], precision=precision)
+    got.zero_()
+    graph.replay()
+    assert gap(got, want) <= 1e-5
+
+
+def test_many_small_matrices():
+    X = torch.randn(70_000, 8, 6)
+    kappa = wc.condition_number(X.cuda()).cpu()
+    pick = torch.arange(0, len(X), 997)
+    want = torch.linalg.cond(X[pick].double())
+    assert ((kappa[pick] - want) / want).abs().max() < 1e-4
+    fast = wc.gray_tokens(X.cuda(), "svd", 0.7, precision="fast").cpu()
+    assert error(fast[pick], oracles.gray_tokens(X[pick].double().numpy(), "svd", 0.7)) <= FAST

@@ -262,3 +262,15 @@ def test_inside_no_grad_and_inference_mode_then_training(method):
     layer(module(images)).sum().backward()
     assert layer.weight.grad is not None
     assert torch.equal(module(images), first)
+
+
+@pytest.mark.parametrize("method", ["svd", "dct"])
+@pytest.mark.parametrize("rescale", [True, False, "contrast"])
+def test_half_precision_is_lowered_once(method, rescale):
+    """σ_max may be too large for float16 where the grayed tokens are not."""
+    X = (400 * torch.rand(1, 20, 30, dtype=torch.float64)).half()
+    X = torch.cat([X] * 400, 1)
+    assert torch.linalg.matrix_norm(X.double(), 2) > torch.finfo(torch.float16).max
+    want = oracles.gray_tokens(X.double().numpy(), method, 0.7, rescale=rescale)
+    got = wc.gray_tokens(X, method, 0.7, rescale=rescale)
+    assert got.dtype == torch.float16 and oracles.relative_error(got.double().numpy(), want) < 1e-3

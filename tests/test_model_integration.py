@@ -4,6 +4,7 @@ import copy
 
 import cases
 import pytest
+import timm
 import torch
 from families import FAMILIES, VIT, assert_same_gradients, by_oracle, gap
 from oracles import FAST, MODEL_FAST, TOLERANCE
@@ -246,3 +247,23 @@ def test_bad_images_are_refused_by_the_model(method):
     ]:
         with pytest.raises(ValueError, match=message):
             model(images)
+
+
+def test_training_goes_on_after_inference_mode():
+    """Constants made under inference_mode would be unusable in a backward pass."""
+    model = wc.gray(timm.create_model("vit_tiny_patch16_224", img_size=48, depth=1), "dct", 0.9)
+    images = torch.randn(2, 3, 48, 48)
+    with torch.inference_mode():
+        model(images)
+    model(images).sum().backward()
+    assert all(p.grad is not None for name, p in model.named_parameters() if "patch_embed" in name)
+    with torch.inference_mode():
+        wc.gray_tokens(torch.randn(7, 11))
+    wc.gray_tokens(torch.randn(7, 11))
+
+
+def test_mixer_has_patch_tokens_too():
+    model = timm.create_model("mixer_s32_224").eval()
+    images = torch.randn(2, 3, 224, 224)
+    want = model(wc.TokenGraying(32, "svd", 0.7, precision="exact")(images))
+    assert (wc.gray(model, "svd", 0.7)(images) - want).abs().max() < 1e-4

@@ -74,6 +74,14 @@ def test_any_mode_becomes_rgb(mode, tmp_path):
     assert pixels.dtype == np.uint8
 
 
+def test_sixteen_bit_greys_keep_their_range(tmp_path):
+    ramp = np.linspace(0, 65535, 32 * 32).reshape(32, 32).astype(np.uint16)
+    Image.fromarray(ramp).save(tmp_path / "ramp.png")
+    pixels = read_image(tmp_path / "ramp.png")
+    assert np.abs(pixels[..., 0] - ramp / 257).max() <= 0.5
+    assert (pixels == pixels[..., :1]).all()
+
+
 @pytest.mark.parametrize(
     "sigma", [[], [0.0], [1.0], [1.0, 1.0], [5.0, 1e-30, 0.0], [1.0, np.nan]], ids=lambda s: str(s)
 )

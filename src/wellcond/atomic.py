@@ -23,10 +23,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename, error.filename2 = (
-                str(path),
-                None,
-            )  # the user knows this name, not the temporary one
+            error.filename, error.filename2 = str(path), None  # the user knows this name, not the temporary one
         raise
 
 

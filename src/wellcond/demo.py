@@ -161,16 +161,7 @@ def _rows(names: Sequence[str], results: Results) -> report.Section:
             before, after = grayed[number].spectrum_before, grayed[number].spectrum_after
             cells: list[report.Cell] = [name, method.upper(), epsilon, before.kappa, after.kappa]
             rows.append([*cells, before.log_kappa, after.log_kappa, after.log_kappa / before.log_kappa])
-    columns = [
-        "picture",
-        "method",
-        "ε",
-        "κ before",
-        "κ after",
-        "log κ before",
-        "log κ after",
-        "ratio of logs",
-    ]
+    columns = ["picture", "method", "ε", "κ before", "κ after", "log κ before", "log κ after", "ratio of logs"]
     return report.Section(title="Every number", items=[report.Table(columns=columns, rows=rows)])
 
 

@@ -131,4 +131,4 @@ def option_names(kind: type[Any]) -> list[str]:
     >>> option_names(DemoConfig)
     ['--out', '--count', '--size', '--seed']
     """
-    return [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(kind)]
+    return [f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING]

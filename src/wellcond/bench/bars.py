@@ -1,5 +1,6 @@
 """A bar: a number that a row of a results file must reach, and whether it does."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,10 @@ class Bar:
         rows = [r for r in rows if self._concerns(r)]
         if not rows:
             return verdict | {"why": "no such row was measured"}
+        wrong = [r for r in rows if not _is_finite(r.get(self.quantity))]
+        if wrong and not self.best:
+            return verdict | {"row": wrong[0]["name"], "met": False, "why": "a row failed or is not a number"}
+        rows = [r for r in rows if r not in wrong]
         if self.best:
             exact_enough = [r for r in rows if r.get("meets_error") is not False]
             if not exact_enough:
@@ -51,5 +56,9 @@ class Bar:
         return verdict | {"met": bool(sign * value <= sign * self.limit)}
 
     def _concerns(self, row: Mapping[str, Any]) -> bool:
-        here = row["part"] == self.part and row["device"] == self.device and row.get(self.quantity) is not None
+        here = row["part"] == self.part and row["device"] == self.device and (self.quantity in row or "failed" in row)
         return here and all(row.get(k) in (v if isinstance(v, tuple) else (v,)) for k, v in self.where.items())
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)

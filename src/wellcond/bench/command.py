@@ -1,6 +1,7 @@
 """What both benchmarks share as commands: options, the device, the recorded command line."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,8 @@ def main(run: Any, what: str, known_parts: list[str], *options: str) -> None:
     try:
         run(config, **keywords)
     except ValueError as error:
-        raise SystemExit(_complain(what, error)) from None
-
-
-def _complain(what: str, error: ValueError) -> int:
-    import sys
-
-    print(f"wellcond.bench.{what}: {error}", file=sys.stderr)
-    return 2
+        print(f"wellcond.bench.{what}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def print_summary(result: dict[str, Any]) -> None:

@@ -17,12 +17,11 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ..data.files import find_images, read_image
+from ..data.procedural import images as procedural_images
 
 if TYPE_CHECKING:
     import torch
 
-MEAN = (0.485, 0.456, 0.406)  # ImageNet's, as timm normalises by default
-STD = (0.229, 0.224, 0.225)
 NUM_PROCEDURAL = 64  # they cost about 20 ms each
 
 
@@ -35,35 +34,36 @@ class Pictures:
     num_distinct: int
 
 
-def load_pictures(data: str | os.PathLike | None, *, count: int, size: int, seed: int = 0) -> Pictures:
+def load_pictures(data: Path | None, *, count: int, size: int, seed: int = 0) -> Pictures:
     """``count`` square pictures of ``size`` pixels from a parquet file, a folder of them, or an image folder.
 
     The shorter side is resized and the middle cut out. A random choice that depends on ``seed`` only; a
     set with fewer pictures is repeated, and ``num_distinct`` says so.
     """
     if data is None:
-        decoded = _procedural(min(count, NUM_PROCEDURAL), size, seed)
+        decoded = procedural_images(min(count, NUM_PROCEDURAL), size=size, seed=seed)
         return _repeated(decoded, count, "procedural")
-    path = Path(data)
-    if not path.exists():
+    if not data.exists():
         raise ValueError(
-            f"There is no data at {str(path)!r}: give a parquet file, a folder of them or an image folder."
+            f"There is no data at {str(data)!r}: give a parquet file, a folder of them or an image folder."
         )
-    shards = [path] if path.suffix == ".parquet" else sorted(path.glob("*.parquet"))
+    shards = [data] if data.suffix == ".parquet" else sorted(data.glob("*.parquet"))
     kind = "parquet" if shards else "folder"
-    encoded = _parquet_rows(shards, count) if shards else find_images(path)
+    encoded = _parquet_rows(shards, count) if shards else find_images(data)
     if not encoded:  # an image folder without pictures was refused by find_images
-        raise ValueError(f"{str(path)!r} holds no row with a picture: give other parquet files.")
+        raise ValueError(f"{str(data)!r} holds no row with a picture: give other parquet files.")
     rng = np.random.default_rng(seed)
     chosen = [encoded[i] for i in rng.permutation(len(encoded))[:count]]
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         decoded = np.stack(list(pool.map(lambda item: _decode(item, size), chosen)))
-    return _repeated(decoded, count, f"{kind}:{path.resolve().name}")
+    return _repeated(decoded, count, f"{kind}:{data.resolve().name}")
 
 
 def normalise(pixels: np.ndarray, device: "str | torch.device") -> "torch.Tensor":
     """uint8 (B, H, W, 3) → float32 (B, 3, H, W) on ``device``, by ImageNet's mean and deviation."""
     import torch
+
+    from ..pictures import MEAN, STD
 
     images = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float().div_(255)
     mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (MEAN, STD))
@@ -106,9 +106,3 @@ def _decode(encoded: bytes | Path, size: int) -> np.ndarray:
 def _repeated(decoded: np.ndarray, count: int, source: str) -> Pictures:
     pixels = decoded if len(decoded) == count else decoded[np.arange(count) % len(decoded)]
     return Pictures(pixels=pixels, source=source, num_distinct=len(decoded))
-
-
-def _procedural(count: int, size: int, seed: int) -> np.ndarray:
-    from ..data.procedural import procedural
-
-    return np.stack([procedural(index, size=size, seed=seed).image for index in range(count)])

@@ -7,6 +7,7 @@ those of the positions.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -37,10 +38,12 @@ SOURCES = {
 }
 
 
-def token_matrices(shape: tuple[int, int], *, batch: int, data: object, device: str, seed: int) -> tuple[Tensor, str]:
+def token_matrices(
+    shape: tuple[int, int], *, batch: int, data: Path | None, device: str, seed: int
+) -> tuple[Tensor, str]:
     """Float32 matrices of ``shape`` on ``device``, and the source of their pictures."""
     source = SOURCES[shape]
-    pictures = load_pictures(data, count=batch, size=source.size, seed=seed)  # pyright: ignore[reportArgumentType]
+    pictures = load_pictures(data, count=batch, size=source.size, seed=seed)
     X = tokens_of(normalise(pictures.pixels, "cpu"), source.patch_size).float()
     if source.width:
         X = _embed(X, source.width, torch.Generator().manual_seed(seed))

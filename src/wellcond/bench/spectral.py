@@ -26,28 +26,14 @@ def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: 
 
 
 BARS = (
-    _bar(
-        "condition_number: times faster than torch.linalg.svdvals",
-        "condition",
-        "cuda",
-        "speedup",
-        50,
-        "at least",
-    ),
+    _bar("condition_number: times faster than torch.linalg.svdvals", "condition", "cuda", "speedup", 50, "at least"),
     _bar("spectral_map: times faster than torch.linalg.svd", "map", "cuda", "speedup", 100, "at least"),
     _bar("condition_number on the CPU: time over torch.linalg.svdvals'", "condition", "cpu", "ratio", 1.0),
     _bar("spectral_map on the CPU: time over torch.linalg.svd's", "map", "cpu", "ratio", 1.0),
     _bar("log κ against float64, on CUDA", "condition", "cuda", "error_log_kappa", 1e-3),
     _bar("log κ against float64, on the CPU", "condition", "cpu", "error_log_kappa", 1e-3),
     *(
-        _bar(
-            f"spectral_map {precision} on {device}: {quantity}",
-            "map",
-            device,
-            quantity,
-            limit,
-            precision=precision,
-        )
+        _bar(f"spectral_map {precision} on {device}: {quantity}", "map", device, quantity, limit, precision=precision)
         for device in ("cuda", "cpu")
         for precision, limits in ERROR_BARS.items()
         for quantity, limit in zip(("error_fro", "error_log_sigma"), limits, strict=True)

@@ -13,9 +13,8 @@ from ..graying import TokenGraying, gray
 from . import oracle
 from .accuracy import Accuracy
 from .images import Pictures, normalise
-from .memory import num_bytes, peak_memory
 from .placement import Ahead, Batches, Before, Direct
-from .steps import CapturedStep, Step
+from .steps import CapturedStep, Step, num_bytes, peak_memory
 from .timing import clock_for, interleave, timing_row
 from .variants import PLAIN, UNGRAYED, Variant
 from .workloads import Training

@@ -38,7 +38,7 @@ def read_image(path: Path, *, patch_size: int = 1, crop: bool = False, resize: i
     the nearest multiple of `patch_size`, from the centre.
     """
     with _opened(path) as image:
-        upright = ImageOps.exif_transpose(image).convert("RGB")
+        upright = _eight_bits(ImageOps.exif_transpose(image)).convert("RGB")
     if resize is not None:
         upright = ImageOps.fit(upright, (resize, resize), method=Image.Resampling.BICUBIC)
     elif crop:
@@ -46,6 +46,13 @@ def read_image(path: Path, *, patch_size: int = 1, crop: bool = False, resize: i
         left, top = (upright.width - width) // 2, (upright.height - height) // 2
         upright = upright.crop((left, top, left + width, top + height))
     return np.asarray(upright)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit greys on 0 … 255; Pillow's own conversion would cut them off at 255 and turn the picture white."""
+    if not image.mode.startswith("I"):
+        return image
+    return Image.fromarray((np.asarray(image).astype(np.float64) / 257).clip(0, 255).round().astype(np.uint8))
 
 
 @contextmanager
@@ -58,12 +65,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise
     except Image.DecompressionBombError:
         raise ValueError(f"{str(path)!r} has too many pixels to be a photograph; make it smaller first") from None
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-    ) as error:  # all of these are how Pillow says 'damaged'
+    except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are how Pillow says 'damaged'
         known = "cannot identify" in str(error)
         reason = "not an image that Pillow knows" if known else f"damaged ({error})"
         raise ValueError(f"{str(path)!r} is {reason}; save it again as PNG or JPEG") from None

@@ -84,15 +84,15 @@ def operand(X: Tensor) -> Tensor:
 def dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Orthonormal DCT-II matrix (n, n), made once for each size, dtype and device.
 
-    While a graph is traced it is made inside the graph, where it costs microseconds: a cached tensor would be foreign
-    to the trace, and one made by the trace must not be kept.
+    While a graph is traced or captured it is made inside the graph, where it costs microseconds: what a graph makes
+    must not be kept outside it.
 
     >>> D = dct_matrix(3, torch.float64, torch.device("cpu"))
     >>> bool((D @ D.mT - torch.eye(3)).abs().max() < 1e-15)
     True
     """
-    make = _dct_matrix if torch.compiler.is_compiling() else _cached_dct_matrix
-    return make(n, dtype, device)
+    traced = torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
+    return (_dct_matrix if traced else _cached_dct_matrix)(n, dtype, device)
 
 
 def _dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -103,10 +103,17 @@ def _dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.where(k[:, None] == 0, math.sqrt(1 / n), D).to(dtype)
 
 
-_cached_dct_matrix = functools.cache(_dct_matrix)
+@functools.lru_cache(maxsize=32)
+def _cached_dct_matrix(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # else it could not be used in training later
+        D = _dct_matrix(n, dtype, device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()  # once: other streams will read it
+    return D
 
 
-@functools.cache
+@functools.lru_cache(maxsize=32)
+@torch.inference_mode(False)
 def _cached_halves(n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Even and odd rows of the DCT matrix over the first half of the columns (the middle one goes to the even)."""
     D = _dct_matrix(n, dtype, torch.device("cpu"))

@@ -66,7 +66,7 @@ class _Grayed:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copied and pickled by the original class, which can be imported; the grayed one is made on the spot."""
-        return _rebuild, (self.original, isinstance(self, _GrayedPatchConv), self.__dict__)
+        return _empty, (self.original, isinstance(self, _GrayedPatchConv)), self.__dict__
 
 
 class _GrayedPatchConv(_Grayed):
@@ -97,17 +97,14 @@ def _grayed_class(original: type, linear_in_patches: bool) -> type:
     return type(f"Grayed{original.__name__}", (mixin, original), {"original": original, "__module__": __name__})
 
 
-def _rebuild(original: type, linear_in_patches: bool, state: dict[str, Any]) -> nn.Module:
-    module = object.__new__(original)
-    module.__dict__.update(state)
-    module.__class__ = _grayed_class(original, linear_in_patches)
-    return module
+def _empty(original: type, linear_in_patches: bool) -> nn.Module:
+    """A grayed module before its state arrives: whatever in the state refers back to the module finds this one."""
+    return object.__new__(_grayed_class(original, linear_in_patches))
 
 
 def _is_linear_in_patches(reader: nn.Module) -> bool:
     """Is it exactly a convolution over non-overlapping patches, nothing more (no subclass, no parametrisation)?"""
-    kind = getattr(reader, "original", type(reader))
-    return kind is nn.Conv2d and _is_patchwise(reader)
+    return type(reader) is nn.Conv2d and _is_patchwise(reader)
 
 
 def _is_patchwise(conv: nn.Module) -> bool:
@@ -127,9 +124,9 @@ def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
     embed = _named(model, "patch_embed")
     if embed is None:
         stem = _named(model, "stem")
-        first = stem[0] if isinstance(stem, nn.Sequential) and len(stem) else stem
-        if first is not None and _is_patchwise(first):  # ConvMixer
-            return first, first.stride  # type: ignore[return-value]
+        convs = [] if stem is None else [module for module in stem.modules() if isinstance(module, nn.Conv2d)]
+        if len(convs) == 1 and _is_patchwise(convs[0]):  # ConvMixer, MLP-Mixer
+            return convs[0], convs[0].stride  # type: ignore[return-value]
         what = "a convolutional stem that mixes pixels across patches" if stem is not None else "no patch embedding"
         raise ValueError(
             f"{name} has {what}: there are no raw patch tokens to gray; use a model with patch_embed, e.g. a ViT"

@@ -54,12 +54,12 @@ def gray_tokens(
 @torch.library.custom_op("wellcond::gray_svd", mutates_args=())
 def _gray_svd(X: Tensor, epsilon: float, rescale: str, precision: str) -> Tensor:
     """One opaque operator, so that a compiled model holds it without a graph break."""
-    Y, top = singular_power(X, epsilon, precision)  # type: ignore[arg-type]
+    Y, top = singular_power(X.to(torch.promote_types(X.dtype, torch.float32)), epsilon, precision)  # type: ignore[arg-type]
     if rescale == "False":
         Y = Y / torch.where(top > 0, top, 1.0)[..., None, None].to(Y.dtype)
     elif rescale == "contrast":
         Y = Y * (frobenius(X) / frobenius(Y).clamp_min(torch.finfo(torch.float32).tiny)).to(Y.dtype)
-    return Y
+    return Y.to(X.dtype)
 
 
 @_gray_svd.register_fake
@@ -72,6 +72,6 @@ def check_settings(method: str, epsilon: float, rescale: Rescale, precision: str
         raise ValueError(f'method={method!r} is unknown; use "svd" or "dct"')
     if not isinstance(epsilon, (int, float)) or isinstance(epsilon, bool) or not 0 < epsilon <= 1:
         raise ValueError(f"epsilon={epsilon!r} is outside (0, 1]; 1 changes nothing, the papers use 0.5 to 0.97")
-    if rescale not in (True, False, "contrast"):
+    if not isinstance(rescale, bool) and rescale != "contrast":
         raise ValueError(f'rescale={rescale!r} is unknown; use True, False or "contrast"')
     check_precision(precision)

@@ -36,15 +36,11 @@ def plan(config: GrayConfig) -> list[Job]:
         return [_job(config.source, config.out, set(), "-grayed")]
     if config.out.suffix.lower() not in SUFFIXES:
         raise ValueError(f"out is {str(config.out)!r}; end it in .png or .jpg, or name a folder that exists")
-    if config.out.resolve() == config.source.resolve():
-        raise ValueError(f"out is the photo itself, {str(config.out)!r}; choose another name")
-    return [
-        Job(
-            source=config.source,
-            picture=config.out,
-            strip=config.out.with_name(f"{config.out.stem}-strip.png"),
-        )
-    ]
+    job = Job(source=config.source, picture=config.out, strip=config.out.with_name(f"{config.out.stem}-strip.png"))
+    for written in (job.picture, job.strip):
+        if written.resolve() == config.source.resolve():
+            raise ValueError(f"{str(written)!r} would be written over the photo itself; choose another name with --out")
+    return [job]
 
 
 def output_folder(config: GrayConfig) -> Path:

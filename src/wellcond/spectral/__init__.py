@@ -10,6 +10,7 @@ X is (…, n, d): batches of n tokens of width d. What is computed with what:
 
 Squaring a float32 matrix in float32 would lose every σ under 3e-4 σ_max, where real photographs have half of theirs;
 in float64 it loses nothing that float32 input can hold. This package is the only one that knows eigensolvers.
+These are numbers to look at: no gradient flows through them.
 """
 
 import math
@@ -25,6 +26,7 @@ Precision = Literal["exact", "fast"]
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
 
+@torch.no_grad()
 def singular_values(X: Tensor) -> Tensor:
     """Singular values of X (…, n, d), descending, (…, min(n, d)).
 
@@ -37,6 +39,7 @@ def singular_values(X: Tensor) -> Tensor:
     return _spectrum(X)[0].to(_result_dtype(X))
 
 
+@torch.no_grad()
 def condition_number(X: Tensor, log: bool = False) -> Tensor:
     """κ(X) = σ_max / σ_min, or its natural logarithm, (…).
 
@@ -56,6 +59,7 @@ def condition_number(X: Tensor, log: bool = False) -> Tensor:
     return (kappa.log() if log else kappa).to(_result_dtype(X))
 
 
+@torch.no_grad()
 def effective_rank(X: Tensor) -> Tensor:
     """exp of the entropy of σ / Σσ (Roy & Vetterli 2007), between 1 and min(n, d); nan for an all-zero X.
 
@@ -67,6 +71,7 @@ def effective_rank(X: Tensor) -> Tensor:
     return torch.exp(-torch.xlogy(p, p).sum(-1)).to(_result_dtype(X))
 
 
+@torch.no_grad()
 def stable_rank(X: Tensor) -> Tensor:
     """‖X‖_F² / σ_max², between 1 and min(n, d); nan for an all-zero X.
 
@@ -77,6 +82,7 @@ def stable_rank(X: Tensor) -> Tensor:
     return (sigma / sigma[..., :1]).square().sum(-1).to(_result_dtype(X))
 
 
+@torch.no_grad()
 def numerical_floor(X: Tensor) -> Tensor:
     """How many singular values of X (…, n, d) lie at or under the floor of the arithmetic, (…), int64.
 
@@ -95,6 +101,7 @@ def spectral_map(
 def spectral_map(
     X: Tensor, f: Callable[[Tensor], Tensor], precision: Precision = ..., *, return_error: Literal[True]
 ) -> tuple[Tensor, Tensor]: ...
+@torch.no_grad()
 def spectral_map(X, f, precision: Precision = "exact", return_error: bool = False):
     """U f(Σ) Vᵀ of X = U Σ Vᵀ (…, n, d); f maps the singular values (…, min(n, d)), float64, descending.
 
@@ -110,10 +117,7 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     """
     check_precision(precision)
     check_matrices(X)
-    if X.dtype == torch.float64:
-        Y, sigma, mapped, drift = _map_by_svd(X, f)
-    else:
-        Y, sigma, mapped, drift = _map_by_gram(X, f)
+    Y, sigma, mapped, drift = _map(X, f)
     if not return_error:
         return Y
     kept = sigma > _floor(X, sigma)[..., None]
@@ -123,8 +127,13 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     return Y, (error + torch.finfo(X.dtype).eps / 2).to(_result_dtype(X))
 
 
+def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
+    """(Y, σ, f(σ), drift): drift(share) is f(σ) after the decomposition moved by that share of its largest value."""
+    return _map_by_svd(X, f) if X.dtype == torch.float64 else _map_by_gram(X, f)
+
+
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
-    """(Y, σ, f(σ), f(σ) after every σ has moved by a given share of σ_max), by a true SVD."""
+    """A true SVD; every σ drifts by a share of σ_max."""
     finite = X.isfinite().all(-1).all(-1)[..., None, None]
     U, sigma, Vh = torch.linalg.svd(torch.where(finite, X, 0.0), full_matrices=False)
     mapped = torch.where(sigma > _floor(X, sigma)[..., None], f(sigma), sigma)
@@ -133,7 +142,7 @@ def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
 
 
 def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor]):
-    """(Y, σ, f(σ), f(σ) after every σ² has moved by a given share of σ_max²): V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ."""
+    """V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ; every σ² drifts by a share of σ_max²."""
     flat = _flat(X)
     eigenvalues, V = eigen.eigh(products.gram(flat))
     # descending, as f is promised; the columns of V ascend
@@ -151,6 +160,7 @@ def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor]):
     return Y, sigma, mapped, drift
 
 
+@torch.no_grad()
 def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") -> tuple[Tensor, Tensor]:
     """(U Σ̃ Vᵀ, σ_max) with Σ̃ = σ_max (Σ/σ_max)^ε: log κ becomes ε log κ, the largest singular value stays.
 
@@ -158,19 +168,17 @@ def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") ->
     the eigensolver on GPUs with float64 tensor cores (`power.py`) and is "exact" elsewhere.
     """
     check_precision(precision)
+    check_matrices(X)
     if precision == "fast" and power.available(X, epsilon):
         Y, top = power.singular_power(_flat(X), epsilon)
         return Y.reshape(X.shape).to(X.dtype), top.reshape(X.shape[:-2])
-    top = torch.empty(0)
 
     def lift(sigma: Tensor) -> Tensor:
-        nonlocal top
-        top = sigma[..., 0]
         largest = torch.where(sigma[..., :1] > 0, sigma[..., :1], 1.0)
         return largest * (sigma / largest) ** epsilon
 
-    Y = spectral_map(X, lift)
-    return Y, top
+    Y, sigma, *_ = _map(X, lift)
+    return Y, sigma[..., 0]
 
 
 def check_precision(precision: str) -> None:

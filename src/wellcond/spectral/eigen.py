@@ -14,6 +14,7 @@ sends that device back to torch's solver. A matrix with NaN or inf gets NaN eige
 
 import ctypes
 import functools
+import itertools
 import threading
 import warnings
 from collections import deque
@@ -26,7 +27,16 @@ _LOWER, _VALUES, _VECTORS = 0, 0, 1
 _MAX_WORKSPACE = 1 << 30  # bytes; larger batches are solved in chunks
 _TOLERANCE = 1e3  # in units of eps: residuals of a healthy solve stay under 100
 
-_local = threading.local()  # cuSOLVER handles belong to one thread
+_MAX_BATCH = 16_384  # matrices in one call
+
+
+class _CusolverError(RuntimeError):
+    pass
+
+
+_lock = threading.Lock()  # a cuSOLVER handle serves one thread at a time
+_handles: dict[torch.device, tuple[ctypes.c_void_p, ctypes.c_void_p]] = {}
+_calls = itertools.count()
 _pending: deque[tuple[torch.cuda.Event, Tensor, torch.device]] = deque()
 _retired: set[torch.device] = set()  # devices whose cuSOLVER path has failed
 
@@ -68,13 +78,9 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     # LAPACK raises on NaN and cuSOLVER may spin on it: such a matrix is solved as zero and answered with NaN.
     finite = A.isfinite().all(-1).all(-1)[..., None]
     A = torch.where(finite[..., None], A, 0.0)
-    _report_pending()
-    if solver_name(A.device) == "cusolver-XsyevBatched":
-        values, V = _xsyev_batched(A.reshape(-1, n, n), vectors)
-        values, V = values.reshape(*batch, n), None if V is None else V.reshape(A.shape)
-    else:
-        _say_once(A.device)
-        values, V = _by_torch(A, vectors)
+    if A.device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+        _report_pending()
+    values, V = _by_cusolver(A, vectors) or _by_torch(A, vectors)
     values = torch.where(finite, values, torch.nan)
     return values, None if V is None else torch.where(finite[..., None], V, torch.nan)
 
@@ -83,6 +89,22 @@ def _by_torch(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     if vectors:
         return torch.linalg.eigh(A)
     return torch.linalg.eigvalsh(A), None
+
+
+def _by_cusolver(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None] | None:
+    """The solution, or None where cuSOLVER cannot be used: that is said once for each device."""
+    if A.device.type != "cuda" or _indexed(A.device) in _retired:
+        return None
+    if _library() is None:
+        _retire(_indexed(A.device), "the loaded library has no XsyevBatched; that of CUDA 12.6 and newer does")
+        return None
+    try:
+        with _lock:
+            values, V = _xsyev_batched(A.reshape(-1, *A.shape[-2:]), vectors)
+    except _CusolverError as error:
+        _retire(_indexed(A.device), str(error))
+        return None
+    return values.reshape(A.shape[:-1]), None if V is None else V.reshape(A.shape)
 
 
 def _xsyev_batched(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
@@ -109,7 +131,7 @@ def _xsyev_batched(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
             A.device, job, n, A.dtype, B, lambda count: _workspace(library, arguments(0), count)
         )
         work = torch.empty(on_device, dtype=torch.uint8, device=A.device)
-        host = ctypes.create_string_buffer(max(on_host, 1))
+        host = _host_workspace(max(on_host, 1))
         for first in range(0, B, chunk):
             count = min(chunk, B - first)
             _check(library.cusolverDnXsyevBatched(
@@ -127,7 +149,8 @@ def _chunk(device, job, n, dtype, B, workspace) -> tuple[int, int, int]:
     """How many matrices a call may take, and its workspace (bytes on the device, bytes on the host)."""
     key = (device, job, n, dtype, B)
     if key not in _chunks:
-        count, (on_device, on_host) = B, workspace(B)
+        count = min(B, _MAX_BATCH)
+        on_device, on_host = workspace(count)
         while on_device > _MAX_WORKSPACE and count > 1:
             count = (count + 1) // 2
             on_device, on_host = workspace(count)
@@ -143,6 +166,12 @@ def _workspace(library: ctypes.CDLL, arguments: tuple, count: int) -> tuple[int,
     return on_device.value, on_host.value
 
 
+@functools.cache
+def _host_workspace(size: int) -> ctypes.Array:
+    """Kept for good: cuSOLVER may still read it after its call has returned."""
+    return ctypes.create_string_buffer(size)
+
+
 def _leave_health_record(A: Tensor, values: Tensor, V: Tensor | None, info: Tensor) -> None:
     """Queue, without waiting: did a solve fail, and how good is one solution (a different one each time)?"""
     if torch.cuda.is_current_stream_capturing():
@@ -150,7 +179,7 @@ def _leave_health_record(A: Tensor, values: Tensor, V: Tensor | None, info: Tens
     eps = torch.finfo(A.dtype).eps
     bad = (info != 0).any()
     if V is not None:
-        k = len(_pending) * 7919 % len(A)
+        k = next(_calls) * 7919 % len(A)
         residual = (A[k] @ V[k] - V[k] * values[k]).abs().amax() / A[k].abs().amax().clamp_min(
             torch.finfo(A.dtype).tiny
         )
@@ -166,16 +195,13 @@ def _leave_health_record(A: Tensor, values: Tensor, V: Tensor | None, info: Tens
 
 def _report_pending() -> None:
     """Read the health records that have arrived; never wait for the others."""
-    while _pending and _pending[0][0].query():
-        _, record, device = _pending.popleft()
+    with _lock:
+        arrived = []
+        while _pending and _pending[0][0].query():
+            arrived.append(_pending.popleft())
+    for _, record, device in arrived:
         if record.item() and device not in _retired:
             _retire(device, "an earlier batch failed its residual check")
-
-
-def _say_once(device: torch.device) -> None:
-    """The one warning that torch's slow solver is in use on this GPU, unless `_retire` has given it."""
-    if device.type == "cuda" and _indexed(device) not in _retired:
-        _retire(_indexed(device), "torch's cuSOLVER has no XsyevBatched; CUDA 12.6 or newer does")
 
 
 def _retire(device: torch.device, why: str) -> None:
@@ -188,17 +214,15 @@ def _retire(device: torch.device, why: str) -> None:
 
 
 def _handle(device: torch.device) -> tuple[ctypes.CDLL, ctypes.c_void_p, ctypes.c_void_p]:
-    library = _library()
+    library, device = _library(), _indexed(device)
     assert library is not None
-    handles = _local.__dict__.setdefault("handles", {})
-    device = _indexed(device)
-    if device not in handles:
+    if device not in _handles:
         handle, params = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(device):
             _check(library.cusolverDnCreate(ctypes.byref(handle)))
             _check(library.cusolverDnCreateParams(ctypes.byref(params)))
-        handles[device] = (handle, params)
-    return library, *handles[device]
+        _handles[device] = (handle, params)
+    return library, *_handles[device]
 
 
 @functools.cache
@@ -220,4 +244,4 @@ def _indexed(device: torch.device) -> torch.device:
 
 def _check(status: int) -> None:
     if status != 0:
-        raise RuntimeError(f"cuSOLVER returned status {status}")
+        raise _CusolverError(f"it returned status {status}")

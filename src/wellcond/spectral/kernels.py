@@ -39,7 +39,8 @@ def gram(X, G, m: tl.constexpr, length: tl.constexpr, stride_b, stride_m: tl.con
 @triton.jit
 def largest_eigenvalue(G, scratch, out, m: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
     """Lanczos without reorthogonalisation (lost orthogonality only repeats eigenvalues), then bisection on the
-    tridiagonal matrix by Sturm sequences. `scratch` holds the current vector and the coefficients."""
+    tridiagonal matrix by Sturm sequences. `scratch` holds the current vector and the coefficients. G is float32, to
+    halve what is read at every step; sums are float64."""
     b = tl.program_id(0).to(tl.int64)
     G += b * m * m
     vector = scratch + b * (WIDTH + 2 * STEPS)
@@ -59,7 +60,7 @@ def largest_eigenvalue(G, scratch, out, m: tl.constexpr, STEPS: tl.constexpr, WI
         for first in range(0, m, ROWS):
             r = first + tl.arange(0, ROWS)
             block = tl.load(G + r[:, None] * m + i[None, :], mask=(r[:, None] < m) & inside[None, :], other=0.0)
-            w += tl.sum(block * tl.load(vector + r)[:, None], 0)
+            w += tl.sum(block.to(tl.float64) * tl.load(vector + r)[:, None], 0)
         alpha = tl.sum(w * v, 0)
         w = w - alpha * v - beta * previous
         tl.store(T + 2 * step, alpha)

@@ -41,7 +41,8 @@ def gram(X: Tensor) -> Tensor:
     X = X.contiguous()
     m, length, strides = _sides(X)
     G = torch.empty(len(X), m, m, dtype=torch.float64, device=X.device)
-    kernels.gram[(cdiv(m, 32), cdiv(m, 32), len(X))](X, G, m, length, *strides, TILE=32, STEP=16, num_warps=4)
+    with torch.cuda.device_of(X):  # Triton launches on the current device
+        kernels.gram[(cdiv(m, 32), cdiv(m, 32), len(X))](X, G, m, length, *strides, TILE=32, STEP=16, num_warps=4)
     return G
 
 
@@ -59,9 +60,10 @@ def times(F: Tensor, X: Tensor) -> Tensor:
     X = X.contiguous()
     m, length, strides = _sides(X)
     Y = torch.empty_like(X)
-    kernels.apply[(cdiv(length, 128), cdiv(m, 32), len(X))](
-        F, X, Y, m, length, *strides, ROWS=32, COLS=128, STEP=16, num_warps=4
-    )
+    with torch.cuda.device_of(X):
+        kernels.apply[(cdiv(length, 128), cdiv(m, 32), len(X))](
+            F, X, Y, m, length, *strides, ROWS=32, COLS=128, STEP=16, num_warps=4
+        )
     return Y
 
 
