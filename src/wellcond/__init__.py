@@ -2,6 +2,7 @@
 
     spectral   singular_values, condition_number, effective_rank, stable_rank, numerical_floor, spectral_map
     graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
+    skips      cut_skips / restore_skips (model)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -22,16 +23,20 @@ _ROOM_OF = {
     "TokenGraying": "graying",
     "gray": "graying",
     "ungray": "graying",
+    "cut_skips": "skips",
+    "restore_skips": "skips",
 }
 
 __all__ = [
     "TokenGraying",
     "__version__",
     "condition_number",
+    "cut_skips",
     "effective_rank",
     "gray",
     "gray_tokens",
     "numerical_floor",
+    "restore_skips",
     "singular_values",
     "spectral_map",
     "stable_rank",
@@ -40,6 +45,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .graying import TokenGraying, gray, gray_tokens, ungray
+    from .skips import cut_skips, restore_skips
     from .spectral import (
         condition_number,
         effective_rank,

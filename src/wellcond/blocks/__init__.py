@@ -1,0 +1,28 @@
+"""What a transformer block is: its sites, its skips with a gain each, its normalisation, its attention.
+
+One adapter for each family, all proven bit-identical to timm's blocks at gain 1 by the tests:
+
+    vit.py      ViT, DeiT, DeiT-3, DINOv2, SigLIP, …; BEiT; EVA       swin.py   Swin v1, v2
+    pyramid.py  PVT v2, MaxViT's attention blocks, ConvMixer          cait.py   CaiT, both stages
+    xcit.py     XCiT with its three skips, and its class attention    generic.py  any other, proven on a batch
+
+`adapted.py` gains and sites, `adapting.py` in and out of a model, `recording.py` reading the sites, `branches.py`
+the branches as functions and the attention maps.
+"""
+
+from wellcond.blocks.adapted import SITES
+from wellcond.blocks.adapting import adapt, adapted_blocks, unadapt
+from wellcond.blocks.branches import attention_map, normalise, sub_block
+from wellcond.blocks.recording import Recording, record
+
+__all__ = [
+    "SITES",
+    "Recording",
+    "adapt",
+    "adapted_blocks",
+    "attention_map",
+    "normalise",
+    "record",
+    "sub_block",
+    "unadapt",
+]

@@ -1,0 +1,178 @@
+"""What an adapted block is: gains on its skips, and names for the places where it computes.
+
+A block keeps its parameters, buffers and identity and changes its class to a subclass of it, made here from the mixin
+of its family. A class and plain attributes are what `torch.compile` guards on and `copy.deepcopy` copies; hooks are
+neither.
+
+Shapes: B images, n tokens, d width; a feature map is (B, H, W, d) or (B, d, H, W). Sites are always (B, n, d): a map
+is read row by row as n = H·W tokens, whole, also where attention works in windows.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
+Sink = Callable[[str, Tensor], None]
+
+
+def add_skip(x: Tensor, branch: Tensor, gain: float, branch_first: bool = False) -> Tensor:
+    """gain · x + branch. At 1 the sum of the original, bit for bit; at 0 x takes no part, so there is no 0·inf.
+
+    The first operand decides the strides of a sum, and those decide which kernels run on it later.
+    """
+    if gain == 1.0:
+        return branch + x if branch_first else x + branch
+    if gain == 0.0:
+        return branch.to(torch.promote_types(x.dtype, branch.dtype))  # as the sum would be under autocast
+    return gain * x + branch
+
+
+def keep(branch: Tensor) -> Tensor:
+    """Drop-path of a block that has none."""
+    return branch
+
+
+class Adapted(nn.Module):
+    """Mixed into the class of a block; the family fills in `forward`, the branches and the normalisation."""
+
+    original: ClassVar[type]
+    mixin: ClassVar[type]
+    gains: ClassVar[tuple[str, ...]] = ("attention_gain", "mlp_gain")
+    layout: ClassVar[str] = "tokens"  # of the block's input: "tokens", "nhwc" or "nchw"
+    needs_context: ClassVar[bool] = False  # does a branch depend on more than its normalised tokens?
+    branch_first: ClassVar[bool] = False  # is the original's sum branch + x?
+    no_map: ClassVar[str] = ""  # why there is no softmax attention over tokens, where there is none
+
+    attention_gain: float
+    mlp_gain: float
+    lpi_gain: float
+    _sinks: tuple[Sink, ...]
+    _context: "tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]] | None"
+
+    # what the families' blocks bring along
+    attn: Any
+    mlp: Any
+    norm1: Any
+    norm2: Any
+    drop_path1: Any
+    drop_path2: Any
+
+    def normalise(self, which: str, x: Tensor) -> Tensor:
+        """Input of a sub-block → what its branch reads."""
+        return self.norm1(x) if which == "attention" else self.norm2(x)
+
+    def attention_branch(self, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Normalised input → attention as it enters the sum, but for drop-path."""
+        raise NotImplementedError
+
+    def mlp_branch(self, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Normalised input → MLP as it enters the sum, but for drop-path."""
+        raise NotImplementedError
+
+    def begin(self, x: Tensor, *args: Any, **kwargs: Any) -> None:
+        """First line of every forward: the input's site, and what else the branches were given."""
+        if self._sinks:
+            kept = {name: _detached(value) for name, value in kwargs.items()}
+            self._context = (tuple(x.shape[1:]), tuple(_detached(value) for value in args), kept)
+        tap(self, "sab_in", x)
+
+    def close(self, part: str, x: Tensor, branch: Tensor, gain: float, drop_path: Any) -> Tensor:
+        """gain · x + drop_path(branch), with the sites `part`_out and `part`_sum.
+
+        Without a skip a branch is never dropped: nothing would be left of the image (spec: "drop-path off").
+        """
+        if gain != 0.0:
+            branch = drop_path(branch)
+        tap(self, f"{part}_out", branch)
+        x = add_skip(x, branch, gain, self.branch_first)
+        tap(self, f"{part}_sum", x)
+        return x
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copied and pickled by classes that can be imported; the adapted one is made on the spot. No sink travels."""
+        return _rebuild, (self.mixin, self.original), {**self.__dict__, "_sinks": (), "_context": None}
+
+
+class PreNorm(Adapted):
+    """x + branch(norm(x)), twice; further arguments go to the attention, as timm hands them on."""
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        self.begin(x, *args, **kwargs)
+        attention = self.attention_branch(self.normalise("attention", x), *args, **kwargs)
+        x = self.close("sab", x, attention, self.attention_gain, self.drop_path1)
+        mlp = self.mlp_branch(self.normalise("mlp", x), *args, **kwargs)
+        return self.close("ffn", x, mlp, self.mlp_gain, self.drop_path2)
+
+
+class PostNorm(PreNorm):
+    """x + norm(branch(x)): the norm belongs to the branch, and the branch reads the stream itself."""
+
+    def normalise(self, which: str, x: Tensor) -> Tensor:
+        return x
+
+    def attention_branch(self, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self.norm1(self.attn(y, *args, **kwargs))
+
+    def mlp_branch(self, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self.norm2(self.mlp(y))
+
+
+def tap(block: Adapted, site: str, x: Tensor) -> None:
+    """Name x; a no-op unless somebody records. What gradient checkpointing computes again is not measured again."""
+    if block._sinks and torch._C._current_graph_task_id() == -1:
+        for sink in block._sinks:
+            sink(site, to_tokens(x, block.layout))
+
+
+def to_tokens(x: Tensor, layout: str) -> Tensor:
+    """(B, n, d) as it is, (B, H, W, d) or (B, d, H, W) → (B, H·W, d)."""
+    if x.ndim == 3:
+        return x
+    return x.flatten(1, 2) if layout == "nhwc" else x.flatten(2).mT
+
+
+def from_tokens(X: Tensor, layout: str, shape: tuple[int, ...]) -> Tensor:
+    """(B, n, d) → the block's own layout; `shape` is that of its input without the batch."""
+    if layout == "nhwc":
+        return X.reshape(X.shape[0], *shape[:2], X.shape[-1])
+    if layout == "nchw":
+        return X.mT.reshape(X.shape[0], X.shape[-1], *shape[1:])
+    return X
+
+
+@functools.cache
+def adapted_class(mixin: type[Adapted], original: type) -> type[Adapted]:
+    fields = {"original": original, "mixin": mixin, "__module__": __name__}
+    return type(f"Adapted{original.__name__}", (mixin, original), fields)
+
+
+def swap_in(block: nn.Module, mixin: type[Adapted]) -> nn.Module:
+    """Change the class of a block; all gains 1."""
+    block.__class__ = adapted_class(mixin, type(block))
+    block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None)
+    return block
+
+
+def swap_out(block: Adapted) -> None:
+    """Undo `swap_in`. Where another tool has built on the adapted class since (FSDP), it stays, with gains 1."""
+    if type(block) is not adapted_class(block.mixin, block.original):
+        block.__dict__.update(dict.fromkeys(block.gains, 1.0))
+        return
+    names = (*block.gains, "_sinks", "_context")
+    block.__class__ = block.original
+    for name in names:
+        del block.__dict__[name]
+
+
+def _rebuild(mixin: type[Adapted], original: type) -> nn.Module:
+    module = object.__new__(original)
+    module.__class__ = adapted_class(mixin, original)
+    return module
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value

@@ -1,0 +1,111 @@
+"""The two (XCiT: three) branches of a block as functions of their normalised tokens, and its attention map.
+
+What else a branch depends on (rotary positions, masks, a shared bias, the size of the map) is that of the last
+recorded pass: run `with record(model): model(images)` once before.
+
+Shapes: X (B, n, d) in and out, also for blocks that work on maps.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from wellcond.blocks.adapted import Adapted, from_tokens, to_tokens
+from wellcond.blocks.adapting import as_adapted
+
+
+def normalise(block: nn.Module, which: str, X: Tensor) -> Tensor:
+    """Input of a sub-block (`sab_in`, `sab_sum`; for "mlp" of XCiT `lpi_sum`) → what its branch reads.
+
+    That is norm1(X) or norm2(X); where the norm comes after the branch (Swin v2), or there is none, X itself.
+    """
+    block = _with(block, which)
+    shape = () if block.layout == "tokens" else _context(block)[0]
+    return to_tokens(block.normalise(which, _own_layout(block, X, shape)), block.layout)
+
+
+def sub_block(block: nn.Module, which: str) -> Callable[[Tensor], Tensor]:
+    """The map from the normalised input to the branch as it enters the sum, but for drop-path; for Jacobians.
+
+    `which`: "attention", "mlp" or, for XCiT, "lpi". LayerScale belongs to the branch, and so does a norm that comes
+    after it (Swin v2): through that norm the Jacobian is singular by construction. Dropout is as `block.training` says.
+    Attention takes PyTorch's unfused path here: the fused kernels have no forward-mode derivative, nor one for a bias.
+    """
+    block = _with(block, which)
+    shape, args, kwargs = _context(block)
+    branch = getattr(block, f"{which}_branch")
+
+    def function(X: Tensor) -> Tensor:
+        with sdpa_kernel(SDPBackend.MATH):
+            return to_tokens(branch(_own_layout(block, X, shape), *args, **kwargs), block.layout)
+
+    return function
+
+
+def attention_map(block: nn.Module, X: Tensor) -> Tensor:
+    """Softmax attention (B, H, n, n) of normalised tokens X (B, n, d), rows sum to 1, before any dropout.
+
+    Where attention works in windows: (B · windows, H, w, w) for w tokens in a window, in timm's order of windows.
+    Computed by the block's own code, with masks, biases and rotary positions, on its path without fused attention.
+    """
+    block = as_adapted(block)
+    kind = f"{block.original.__name__} ({block.original.__module__})"
+    if block.no_map:
+        raise ValueError(f"{kind} has no softmax attention over its tokens: {block.no_map}")
+    attention = block.attn
+    maps: list[Tensor] = []
+    fused = getattr(attention, "fused_attn", None)
+    drop = getattr(attention, "attn_drop", None)
+    if not isinstance(drop, nn.Module):
+        raise ValueError(f"{kind}: its {type(attention).__name__} does not show its attention map (no attn_drop)")
+    handle = drop.register_forward_pre_hook(lambda _module, inputs: maps.append(inputs[0]))
+    try:
+        attention.fused_attn = False
+        sub_block(block, "attention")(X)
+    finally:
+        handle.remove()
+        if fused is None:
+            del attention.fused_attn
+        else:
+            attention.fused_attn = fused
+    return _checked(maps, kind, attention)
+
+
+def _checked(maps: list[Tensor], kind: str, attention: Any) -> Tensor:
+    A = maps[0] if maps else torch.empty(0)
+    name = type(attention).__name__
+    if A.ndim != 4 or A.shape[1] != getattr(attention, "num_heads", A.shape[1]):
+        raise ValueError(f"{kind}: its {name} does not compute one map for each head")
+    if A.shape[-1] != A.shape[-2]:
+        raise ValueError(f"{kind}: its keys are pooled, so its map is {A.shape[-2]} × {A.shape[-1]}, not n × n")
+    if A.numel() and not torch.allclose(A.detach().float().sum(-1), torch.ones(()).to(A.device), atol=1e-2):
+        raise ValueError(f"{kind}: the rows of its map do not sum to 1, so its {name} is no softmax attention")
+    return A
+
+
+def _with(block: nn.Module, which: str) -> Adapted:
+    block = as_adapted(block)
+    parts = [gain.removesuffix("_gain") for gain in block.gains]
+    if which not in parts:
+        raise ValueError(f"{block.original.__name__} has no sub-block {which!r}; it has {', '.join(parts)}")
+    return block
+
+
+def _context(block: Adapted) -> tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+    if block._context is not None:
+        return block._context
+    if block.needs_context:
+        raise ValueError(
+            f"a branch of {block.original.__name__} depends on more than its tokens (positions, masks, the size of the "
+            "map); run `with record(model): model(images)` once on the adapted model before"
+        )
+    return (), (), {}
+
+
+def _own_layout(block: Adapted, X: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if X.ndim != 3:
+        raise ValueError(f"tokens must be (B, n, d), got {tuple(X.shape)}")
+    return from_tokens(X, block.layout, shape)

@@ -1,0 +1,103 @@
+"""Cut the skips of a model, restore them, or give each block a gain: x ← gain · x + branch.
+
+Always Skip Attention (arXiv 2505.01996) cuts the skip of the attention or of the MLP to show what it carries; Cutting
+the Skip (2510.00345) trains without both; decayed identity shortcuts (2404.10947) let the gain fall with depth.
+Gains are plain attributes of the blocks, not part of the state dict: checkpoints move both ways, and whoever loads one
+cuts again.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Tensor, nn
+
+from wellcond.blocks import adapt, adapted_blocks, unadapt
+
+Model = TypeVar("Model", bound=nn.Module)
+Gain = float | Sequence[float] | np.ndarray | Tensor | Callable[[float], float]
+
+
+def cut_skips(
+    model: Model, attention: bool = True, mlp: bool = True, *, lpi: bool = True, images: Tensor | None = None
+) -> Model:
+    """Remove the skips around attention, MLP and (XCiT) local patch interaction; returns the same object.
+
+    Norms, biases and LayerScale stay; a branch without its skip is not dropped by drop-path, which would leave nothing.
+    What is False stays as it is. `images`, a small batch, is needed for blocks that are not timm's (`blocks.adapt`).
+    """
+    asked = [name for name, cut in (("attention", attention), ("mlp", mlp), ("lpi", lpi)) if cut]
+    blocks = adapt(model, images)
+    if (attention or mlp) and not any(_has(block, name) for block in blocks for name in asked):
+        raise ValueError(f"{type(model).__name__} has no skip of {' or '.join(asked)} to cut")
+    for block in blocks:
+        for name in asked:
+            if _has(block, name):
+                setattr(block, f"{name}_gain", 0.0)
+    return model
+
+
+def restore_skips(model: Model) -> Model:
+    """Undo `cut_skips` and `set_gains`: every block is what it was; returns the same object."""
+    for block in adapted_blocks(model):
+        for gain in block.gains:
+            setattr(block, gain, 1.0)
+    if not any(block._sinks for block in adapted_blocks(model)):  # a recording still needs the sites
+        unadapt(model)
+    return model
+
+
+def set_gains(
+    model: Model,
+    attention: Gain | None = None,
+    mlp: Gain | None = None,
+    *,
+    lpi: Gain | None = None,
+    images: Tensor | None = None,
+) -> Model:
+    """Set the gain of the skips, over depth; returns the same object. None leaves a skip as it is.
+
+    A number is for all blocks; a sequence has one number for each block that has this skip; a function is called with
+    the depth of each from 0 (first) to 1 (last), e.g. `lambda depth: 1 - 0.4 * depth`. 1 is the original, 0 is no skip.
+    A compiled model compiles anew for gains it has not met, up to `torch._dynamo.config.recompile_limit` sets of them.
+    """
+    blocks = adapt(model, images)
+    plans = []
+    for name, gain in (("attention", attention), ("mlp", mlp), ("lpi", lpi)):
+        if gain is None:
+            continue
+        having = [block for block in blocks if _has(block, name)]
+        if not having:
+            raise ValueError(f"{type(model).__name__} has no skip of {name} to set a gain for")
+        plans.append((having, f"{name}_gain", _over_depth(name, gain, len(having))))
+    for having, attribute, values in plans:  # after all of them have been checked
+        for block, value in zip(having, values, strict=True):
+            setattr(block, attribute, value)
+    return model
+
+
+def _over_depth(name: str, gain: Any, num_blocks: int) -> list[float]:
+    if callable(gain):
+        values = [gain(i / max(num_blocks - 1, 1)) for i in range(num_blocks)]
+    elif hasattr(gain, "__len__") and not isinstance(gain, str) and getattr(gain, "ndim", 1):
+        values = list(gain)
+        if len(values) != num_blocks:
+            raise ValueError(f"{name} has {len(values)} gains for {num_blocks} blocks; give one for each or one number")
+    else:
+        values = [gain] * num_blocks
+    return [_number(name, value) for value in values]
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"a gain must be a finite number, and one of {name} is {value!r}; 1 keeps the skip, 0 cuts it")
+    return number
+
+
+def _has(block: nn.Module, name: str) -> bool:
+    return f"{name}_gain" in block.gains  # type: ignore[operator]
