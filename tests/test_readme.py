@@ -41,9 +41,14 @@ def test_every_room_is_in_the_tree():
 RESULT = {
     "what": "spectral",
     "bars": [
-        {"name": "κ 50×", "sense": "at least", "limit": 50, "value": 61.23456, "row": "ours", "met": True},
-        {"name": "step", "sense": "at most", "limit": 1.1, "value": 1.2, "row": "svd", "met": False},
-        {"name": "unmeasured", "sense": "at most", "limit": 1, "value": None, "row": None, "met": None},
+        {"name": "κ 50×", "quantity": "speedup", "sense": "at least", "limit": 50, "value": 61.23456,
+         "row": "ours", "met": True},
+        {"name": "step", "quantity": "ratio", "sense": "at most", "limit": 1.1, "value": 1.2,
+         "row": "svd", "met": False},
+        {"name": "unmeasured", "quantity": "ratio", "sense": "at most", "limit": 1, "value": None,
+         "row": None, "met": None},
+        {"name": "exactness", "quantity": "error_fro", "sense": "at most", "limit": 1, "value": 0.5,
+         "row": "x", "met": True},
     ],
     "parts": {
         "a-cuda": {
@@ -76,6 +81,7 @@ def test_table_keeps_misses_and_failures_and_leaves_quick_runs_out(tmp_path):
         assert "| κ 50× | ≥ 50 | 61.23 | ours | yes |" in published
         assert "| step | ≤ 1.1 | 1.2 | svd | **no** |" in published
         assert "unmeasured" not in published
+    assert "exactness" in text and "exactness" not in summary(tmp_path)
     assert "| ours \\| theirs | 1.5 | 1.02 | 1.01 … 1.03 | – | – | 3.2e-06 | – |" in text
     assert "| other | failed |" in text
     assert "99" not in text

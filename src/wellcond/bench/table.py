@@ -22,16 +22,18 @@ HEAD = "# Results\n\nWritten by `make table` from `results/`. The ratio is to th
 
 
 def summary(results: Path) -> str:
-    """For README: what was promised and what was measured."""
-    bars = [
-        bar
-        for result in _read(results)
-        for bar in result["bars"]
-        if bar["value"] is not None and bar["met"] is not None
-    ]
-    if not bars:
-        return NOTHING
-    return _markdown(("promise", "bar", "measured", "by", "met"), map(_bar_cells, bars))
+    """For README: what was promised of speed and memory, what was measured, and the error of that very row."""
+    rows = []
+    for result in _read(results):
+        for bar in result["bars"]:
+            if bar["met"] is not None and not bar["quantity"].startswith("error"):
+                rows.append([*_bar_cells(bar), _error(_decisive(bar, result["rows"]).get("error_fro"))])
+    return _markdown(("promise", "bar", "measured", "by", "met", "error"), rows) if rows else NOTHING
+
+
+def _decisive(bar: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The row that a bar was judged by."""
+    return next((r for r in rows if r["name"] == bar["row"] and r.get(bar["quantity"]) == bar["value"]), {})
 
 
 def render(results: Path) -> str:
