@@ -142,6 +142,7 @@ BAD = {
         ["gray", "PHOTO", "--patch-size", "128", "--crop"],
         ["64×64", "--patch-size"],
     ),
+    "patch of absurd size": (["gray", "PHOTO", "--patch-size", "1000"], ["1000", "--patch-size of at most 64"]),
     "resize not divisible": (["gray", "PHOTO", "--resize", "100"], ["100", "96"]),
     "missing file": (["gray", "nowhere.jpg"], ["nowhere.jpg", "path"]),
     "not an image": (["gray", "TEXT"], ["text.jpg", "not an image"]),
@@ -271,7 +272,3 @@ def test_help_says_what_graying_does_and_whose_kappa_it_is(capsys):
     assert "Default:" not in text
     main(["--help"])
     assert "train" not in capsys.readouterr().out
-
-
-def test_true_and_false_in_any_case(photo, capsys):
-    assert main(["gray", str(photo), "--rescale", "true"]) == 0
