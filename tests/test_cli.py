@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -115,13 +116,21 @@ BAD = {
     "unknown verb": (["grey"], ["'grey'", "'gray'"]),
     "unknown verb, nothing near": (["frobnicate"], ["frobnicate", "--help"]),
     "unknown option before the verb": (["--verbose"], ["--verbose"]),
-    "missing argument": (["gray"], ["PATH"]),
+    "missing argument": (["gray"], ["gray needs a photo or a folder: wellcond gray photo.jpg"]),
+    "misspelt help": (["gray", "--hlep"], ["--hlep", "'--help'"]),
+    "misspelt help before the verb": (["--hlep"], ["'--help'"]),
+    "verb in capitals": (["GRAY"], ["'GRAY'", "'gray'"]),
+    "option cut short": (["gray", "PHOTO", "--eps", "0.5"], ["--eps", "'--epsilon'"]),
+    "empty source": (["gray", ""], ["empty"]),
+    "empty out": (["gray", "PHOTO", "--out="], ["empty"]),
+    "no such rescale": (["gray", "PHOTO", "--rescale", "no"], ["--rescale", "'no'", "contrast"]),
+    "resize to nothing": (["gray", "PHOTO", "--resize", "0"], ["resize is 0; choose a positive multiple", "224"]),
     "missing choice": (["bench"], ["graying", "spectral"]),
     "unknown option": (["gray", "PHOTO", "--epsilom", "0.5"], ["--epsilom", "--epsilon"]),
     "one argument too many": (["gray", "PHOTO", "other.png"], ["other.png"]),
     "option without its value": (["gray", "PHOTO", "--epsilon"], ["--epsilon"]),
-    "not a number": (["gray", "PHOTO", "--epsilon", "half"], ["--epsilon", "half"]),
-    "not an integer": (["gray", "PHOTO", "--resize", "big"], ["--resize", "big"]),
+    "not a number": (["gray", "PHOTO", "--epsilon", "half"], ["--epsilon is 'half', not a number"]),
+    "not an integer": (["gray", "PHOTO", "--resize", "big"], ["--resize is 'big', not a whole number"]),
     "epsilon too large": (["gray", "PHOTO", "--epsilon", "1.5"], ["1.5", "(0, 1]"]),
     "epsilon zero": (["gray", "PHOTO", "--epsilon", "0"], ["0", "(0, 1]"]),
     "epsilon nan": (["gray", "PHOTO", "--epsilon", "nan"], ["nan", "(0, 1]"]),
@@ -133,6 +142,7 @@ BAD = {
         ["gray", "PHOTO", "--patch-size", "128", "--crop"],
         ["64×64", "--patch-size"],
     ),
+    "patch of absurd size": (["gray", "PHOTO", "--patch-size", "1000"], ["1000", "--patch-size of at most 64"]),
     "resize not divisible": (["gray", "PHOTO", "--resize", "100"], ["100", "96"]),
     "missing file": (["gray", "nowhere.jpg"], ["nowhere.jpg", "path"]),
     "not an image": (["gray", "TEXT"], ["text.jpg", "not an image"]),
@@ -237,3 +247,28 @@ def test_no_color_is_respected(monkeypatch, capsys):
     text = capsys.readouterr().out
     assert "--epsilon" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("arguments", [["gray", "PHOTO"], ["gray", "--help"], ["--help"], ["gray", "κ.jpg"]], ids=str)
+def test_a_terminal_without_greek_letters_is_served(encoding, arguments, photo):
+    words = [str(photo) if a == "PHOTO" else a for a in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "wellcond", *words],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        check=False,
+    )
+    assert done.returncode == (2 if "κ.jpg" in arguments else 0), done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_help_says_what_graying_does_and_whose_kappa_it_is(capsys):
+    main(["gray", "--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "shrink" not in text
+    assert "svd raises small singular values" in text
+    assert "unclipped tokens" in text and "saved picture is clipped" in text
+    assert "Default:" not in text
+    main(["--help"])
+    assert "train" not in capsys.readouterr().out

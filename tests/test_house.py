@@ -83,6 +83,7 @@ def test_no_drawer_for_odds_and_ends():
 def test_public_names_are_frozen():
     assert set(wellcond.__all__) == PUBLIC
     assert set(dir(wellcond)) >= PUBLIC
+    assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(wellcond))
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import wellcond
+from wellcond import photos
 from wellcond.data.files import image_size, read_image
 from wellcond.data.procedural import procedural
 from wellcond.pictures import gray_picture, spectrum
@@ -94,3 +95,30 @@ def test_strip_holds_its_panels_side_by_side():
     image = procedural(0, size=64).image
     strip = draw_strip([(image, "a"), (image, "b")], [Curve(sigma=np.array([3.0, 1.0]), name="c")])
     assert strip.width > 2 * strip.height
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 4800), (4800, 16)], ids=["wide", "tall"])
+def test_a_strip_stays_small_and_keeps_the_shape_of_its_pictures(height, width):
+    image = np.zeros((height, width, 3), np.uint8)
+    strip = draw_strip([(image, "original"), (image, "grayed")], [Curve(sigma=np.array([3.0, 1.0]), name="c")])
+    assert strip.width < 2000 and strip.height < 500
+    rows, columns = np.nonzero((np.asarray(strip)[45:, :400] < 60).all(-1))  # the first picture, without its title
+    sides = sorted((len(set(rows.tolist())), len(set(columns.tolist()))))
+    assert sides[0] < 10 and sides[1] > 100
+
+
+@pytest.mark.parametrize("sigma", [np.linspace(1, 0.85, 64), np.geomspace(1, 1e-6, 64), np.array([1.0, 0.99])])
+def test_the_legend_leaves_the_curve_alone(sigma):
+    named, bare = (
+        draw_spectra([Curve(sigma=sigma, name=name, colour="#ff0000")], (417, 288)) for name in ("x" * 30, "")
+    )
+    red = [(np.asarray(i).astype(int) @ [1, -1, 0] > 100).sum() for i in (named, bare)]
+    assert red[0] >= red[1]
+
+
+def test_an_infinite_kappa_is_written_in_words(monkeypatch):
+    seen = []
+    monkeypatch.setattr(photos.strip, "draw_strip", lambda pictures, curves: seen.extend(c.name for c in curves))
+    photos.draw(gray_picture(np.full((32, 32, 3), 128, np.uint8)), "DCT 0.95")
+    assert seen[0] == "original, condition infinite"
+    assert all(name.isascii() for name in seen)

@@ -8,6 +8,7 @@ tyro, and torch is imported only when work begins.
 
 import difflib
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -23,12 +24,23 @@ class Verb(NamedTuple):
     config: str  # class in wellcond.config
     module: str  # has run(config); {what} is filled in from the config
     summary: str
+    needs: str = ""  # what to say where its argument is missing
 
 
 VERBS = {
-    "gray": Verb("GrayConfig", "photos", "gray a photo or a folder of photos, show κ before and after"),
+    "gray": Verb(
+        "GrayConfig",
+        "photos",
+        "gray a photo or a folder of photos, show κ before and after",
+        needs="a photo or a folder: wellcond gray photo.jpg",
+    ),
     "demo": Verb("DemoConfig", "demo", "gray generated pictures, one HTML page"),
-    "bench": Verb("BenchConfig", "bench.{what}", "time graying or spectra, write results/bench-*.json"),
+    "bench": Verb(
+        "BenchConfig",
+        "bench.{what}",
+        "time graying or spectra, write results/bench-*.json",
+        needs="graying or spectral: wellcond bench graying",
+    ),
 }
 
 
@@ -52,6 +64,9 @@ class Mistake(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):  # κ and ∞ on a terminal that has neither: "?" instead of a traceback
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         return _dispatch(arguments)
     except (Mistake, ValueError) as error:  # ValueError is for users throughout the package
@@ -77,7 +92,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if name not in VERBS:
         kind = "option" if name.startswith("-") else "verb"
-        raise Mistake(f"unknown {kind} {name!r}; {_nearest(name, list(VERBS))}")
+        raise Mistake(f"unknown {kind} {name!r}; {_nearest(name, [*VERBS, '--help', '--version'])}")
     config = _parse(name, rest)
     if config is None:
         return 0
@@ -91,7 +106,7 @@ def _overview() -> str:
     verbs = "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in VERBS.items())
     return (
         "usage: wellcond VERB [options]\n\n"
-        "See, fix and train through the conditioning of vision transformers.\n\n"
+        "See and fix the conditioning of what vision transformers are fed.\n\n"
         f"verbs:\n{verbs}\n\n"
         "options:\n  -h, --help  this text; wellcond VERB --help lists a verb's options\n"
         "  --version   the version\n\n"
@@ -103,17 +118,22 @@ def _parse(name: str, arguments: list[str]):
     """The verb's config, or None when its help was asked for."""
     from . import parsing
 
+    if any(a == "" or (a.startswith("--") and a.endswith("=")) for a in arguments):  # "" as a path is this folder
+        raise Mistake(f"{name}: an argument is empty; write its value, or '.' for this folder")
     try:
         return parsing.parse(getattr(import_module(".config", __package__), VERBS[name].config), name, arguments)
     except parsing.UnknownArguments as error:
         option = next((a for a in error.unknown if a.startswith("-")), error.unknown[0])
         raise Mistake(f"{name}: unknown argument {option!r}; {_nearest(option, error.options, see=name)}") from None
+    except parsing.MissingArgument:
+        raise Mistake(f"{name} needs {VERBS[name].needs}") from None
     except parsing.BadArguments as error:
         raise Mistake(f"{name}: {error}; see wellcond {name} --help") from None
 
 
 def _nearest(word: str, known: Sequence[str], see: str = "") -> str:
-    near = difflib.get_close_matches(word.split("=")[0], known, n=1)
+    word = word.split("=")[0].lower()
+    near = [k for k in known if len(word) > 2 and k.startswith(word)] or difflib.get_close_matches(word, known, n=1)
     command = f"wellcond {see} --help" if see else "wellcond --help"
     return f"did you mean {near[0]!r}?" if near else f"see {command}"
 

@@ -22,14 +22,17 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True, kw_only=True)
 class GrayConfig:
-    """Gray a photo, or a folder of photos: pictures, before/after strips, κ before and after."""
+    """Gray a photo, or a folder of photos: pictures, before/after strips, κ before and after.
+
+    κ is that of the ImageNet-normalised, unclipped tokens; the saved picture is clipped to 0 … 255.
+    """
 
     source: Path
     """The photo, or a folder of photos."""
     out: Path | None = None
-    """The grayed picture, or the output folder. Default: beside the source."""
+    """The grayed picture, or the output folder; none: beside the source."""
     method: Literal["svd", "dct"] = "dct"
-    """svd shrinks singular values, dct shrinks cosine coefficients."""
+    """svd raises small singular values, dct small cosine coefficients, relative to the largest."""
     epsilon: float = 0.95
     """Exponent in (0, 1]: 1 changes nothing, smaller is grayer."""
     patch_size: int = 16
@@ -50,7 +53,13 @@ class GrayConfig:
             raise ValueError(f"epsilon is {self.epsilon}; choose it in (0, 1], for example 0.95")
         if self.patch_size < 1:
             raise ValueError(f"patch size is {self.patch_size}; choose 1 or more, for example 16")
-        if self.resize is not None and (self.resize < 1 or self.resize % self.patch_size):
+        if self.resize is not None and self.resize < 1:
+            example = max(1, round(224 / self.patch_size)) * self.patch_size
+            raise ValueError(
+                f"resize is {self.resize}; choose a positive multiple of the patch size {self.patch_size}, "
+                f"for example {example}"
+            )
+        if self.resize is not None and self.resize % self.patch_size:
             near = max(1, round(self.resize / self.patch_size)) * self.patch_size
             raise ValueError(
                 f"resize is {self.resize}, not a multiple of the patch size {self.patch_size}; "
@@ -89,7 +98,7 @@ class BenchConfig:
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
-    """Real images: a parquet file, a folder of them, or an image folder. Default: procedural ones."""
+    """Real images: a parquet file, a folder of them, or an image folder; none: procedural ones."""
     out: Path = Path("results")
     """Folder of the JSON files."""
     quick: bool = False

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tyro
 
@@ -21,6 +21,10 @@ Config = TypeVar("Config")
 
 class BadArguments(Exception):
     """A value is missing or wrong; the message says which."""
+
+
+class MissingArgument(BadArguments):
+    """The argument without which the verb has nothing to do."""
 
 
 class UnknownArguments(Exception):
@@ -37,15 +41,25 @@ def parse(kind: type[Config], verb: str, arguments: list[str]) -> Config | None:
     if "-h" in arguments or "--help" in arguments:
         _print_help(kind, verb)
         return None
+    options = ["--help", *option_names(kind)]
+    if unknown := _unknown_options(arguments, options):  # before tyro, which would first miss something else
+        raise UnknownArguments(unknown, options)
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught), _wide():
             config, unknown = _run_tyro(kind, verb, arguments)
     except SystemExit:
-        raise BadArguments(_first_paragraph(caught.getvalue())) from None
+        message = _first_paragraph(caught.getvalue())
+        raise (MissingArgument if message.startswith("Missing from") else BadArguments)(_plain(message)) from None
     if unknown:
-        raise UnknownArguments(unknown, option_names(kind))
+        raise UnknownArguments(unknown, options)
     return config
+
+
+def _unknown_options(arguments: list[str], options: list[str]) -> list[str]:
+    """Long options that there are not; tyro takes --patch_size for --patch-size."""
+    given = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return [a for a in given if a.startswith("--") and a.split("=")[0].replace("_", "-") not in options]
 
 
 def _print_help(kind: type, verb: str) -> None:
@@ -69,7 +83,7 @@ def _run_tyro(kind: type[Config], verb: str, arguments: list[str]) -> tuple[Conf
 
 
 def _registry() -> tyro.constructors.ConstructorRegistry:
-    """`Path | None` and `int | None` read like Path and int: no one should type the word None."""
+    """`Path | None` and `int | None` read like Path and int, for no one should type the word None."""
     registry = tyro.constructors.ConstructorRegistry()
 
     @registry.primitive_rule
@@ -87,7 +101,29 @@ def _registry() -> tyro.constructors.ConstructorRegistry:
                 )
         return None
 
+    @registry.primitive_rule
+    def bool_or_contrast(
+        info: tyro.constructors.PrimitiveTypeInfo,
+    ) -> tyro.constructors.PrimitiveConstructorSpec | None:
+        if info.type != bool | Literal["contrast"]:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="{True,False,contrast}",
+            instance_from_str=lambda words: _bool_or_contrast(words[0]),
+            is_instance=lambda value: isinstance(value, bool) or value == "contrast",
+            str_from_instance=lambda value: [str(value)],
+        )
+
     return registry
+
+
+def _bool_or_contrast(word: str) -> bool | str:
+    """True and False in any case: `--rescale false` is what people type."""
+    values: dict[str, bool | str] = {"true": True, "false": False, "contrast": "contrast"}
+    if word.lower() not in values:
+        raise ValueError(f"{word!r} is none of True, False, contrast")
+    return values[word.lower()]
 
 
 @contextlib.contextmanager
@@ -109,19 +145,38 @@ def _without_colour(text: str) -> str:
 
 
 def _first_paragraph(framed: str) -> str:
-    """The text of tyro's frame up to its first rule.
+    """The text of tyro's frame up to the rule under it; without UTF-8 the frame is a title over rules of "-".
 
     >>> _first_paragraph("╭─ Value ─╮\\n│ bad  │\\n│  x   │\\n│ ──── │\\n│ help │\\n╰──────╯")
     'bad x'
+    >>> _first_paragraph("  Value\\n  -----\\n  bad\\n  -----\\n  help")
+    'bad'
     """
     rows = [line.strip().strip("│").strip() for line in _without_colour(framed).splitlines()]
     text: list[str] = []
     for row in rows[1:]:
-        if set(row) <= set("─╰╯ "):
+        if not set(row) <= set("─-╰╯ "):
+            text.append(row)
+        elif text:
             break
-        text.append(row)
     message = re.sub(r"^Error parsing \w+Config: |\s*\(required\)", "", " ".join(" ".join(text).split()))
     return message.rstrip(".") or "the arguments could not be read"
+
+
+def _plain(message: str) -> str:
+    """tyro's and Python's words in ours.
+
+    >>> _plain("Error parsing --size: invalid literal for int() with base 10: 'big'")
+    "--size is 'big', not a whole number"
+    >>> _plain("Missing value for argument '--size'. Expected 1 values")
+    '--size needs a value'
+    """
+    if wrong := re.fullmatch(r"Error parsing (--\S+): (invalid literal for int|could not convert).*?: ('.*')", message):
+        option, cause, value = wrong.groups()
+        return f"{option} is {value}, not a {'whole number' if 'int' in cause else 'number'}"
+    if missing := re.fullmatch(r"Missing value for argument '(--\S+)'.*", message):
+        return f"{missing[1]} needs a value"
+    return message
 
 
 def option_names(kind: type[Any]) -> list[str]:

@@ -3,6 +3,7 @@
 Drawn at three times the size and reduced, because pillow's lines have no smooth edges of their own.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 SCALE = 3  # of the drawing over the result
 HEIGHT = 288  # of a panel
+MAX_WIDTH = 2 * HEIGHT  # of a picture's panel; wider pictures are made lower
 INK, FAINT, GRID, PAPER = "#1f2733", "#6b7686", "#e4e8ee", "#ffffff"
 BEFORE, AFTER = "#8a94a6", "#2f6fde"
 Pixels = NDArray[np.uint8]
+Point = tuple[float, float]
 Box = tuple[float, float, float, float]
 
 
@@ -30,27 +33,31 @@ class Curve:
 
 def draw_strip(pictures: Sequence[tuple[Pixels, str]], curves: Sequence[Curve]) -> Image.Image:
     """Pictures with their captions side by side, then the spectra on a logarithmic axis."""
-    gap, caption = 20, 30
+    gap, caption, font = 20, 30, ImageFont.load_default(15)
     tiles = [_tile(pixels) for pixels, _ in pictures]
+    titles = [title for _, title in pictures]
+    widths = [max(tile.width, math.ceil(font.getlength(title))) for tile, title in zip(tiles, titles, strict=True)]
     plot_width = int(1.45 * HEIGHT)
-    width = gap + sum(tile.width + gap for tile in tiles) + plot_width + gap
+    width = gap + sum(w + gap for w in widths) + plot_width + gap
     strip = Image.new("RGB", (width, HEIGHT + caption + 2 * gap), PAPER)
     draw = ImageDraw.Draw(strip)
     left = gap
-    for tile, (_, title) in zip(tiles, pictures, strict=True):
-        draw.text((left, gap - 2), title, fill=INK, font=ImageFont.load_default(15))
+    for tile, title, panel in zip(tiles, titles, widths, strict=True):
+        draw.text((left, gap - 2), title, fill=INK, font=font)
         strip.paste(tile, (left, gap + caption))
-        left += tile.width + gap
-    draw.text((left, gap - 2), "singular values", fill=INK, font=ImageFont.load_default(15))
+        left += panel + gap
+    draw.text((left, gap - 2), "singular values", fill=INK, font=font)
     strip.paste(draw_spectra(curves, (plot_width, HEIGHT)), (left, gap + caption))
     return strip
 
 
 def _tile(pixels: Pixels) -> Image.Image:
-    """A picture at the panel's height; small ones are enlarged in blocks so that pixels stay visible."""
+    """A picture that fills the panel's height or its greatest width; small ones are enlarged in blocks so that
+    pixels stay visible."""
     image = Image.fromarray(pixels)
-    method = Image.Resampling.LANCZOS if image.height >= HEIGHT / 2 else Image.Resampling.NEAREST
-    return image.resize((max(1, round(image.width * HEIGHT / image.height)), HEIGHT), method)
+    scale = min(HEIGHT / image.height, MAX_WIDTH / image.width)
+    method = Image.Resampling.LANCZOS if scale <= 2 else Image.Resampling.NEAREST
+    return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))), method)
 
 
 def draw_spectra(curves: Sequence[Curve], size: tuple[int, int]) -> Image.Image:
@@ -64,13 +71,15 @@ def draw_spectra(curves: Sequence[Curve], size: tuple[int, int]) -> Image.Image:
     decades = max(1, math.ceil(-lowest - 1e-9))
     longest = max((len(curve.sigma) for curve in curves), default=1)
     _draw_axes(draw, frame, decades, longest)
+    drawn: list[Point] = []
     for curve, values in zip(curves, relative, strict=True):
         points = [_place(frame, k, v, decades, longest) for k, v in enumerate(values)]
         if len(points) == 1:
             points.append((points[0][0] + 8 * SCALE, points[0][1]))
         if points:
             draw.line(points, fill=curve.colour, width=2 * SCALE, joint="curve")
-    _draw_legend(draw, frame, curves)
+        drawn += _along(points)
+    _draw_legend(draw, frame, curves, drawn)
     return image.resize(size, Image.Resampling.LANCZOS)
 
 
@@ -82,7 +91,14 @@ def _relative(sigma: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.maximum(sigma[sigma > 0] / top, 1e-12)
 
 
-def _place(frame: Box, k: int, value: float, decades: int, longest: int) -> tuple[float, float]:
+def _along(points: Sequence[Point]) -> list[Point]:
+    """Points of the line through `points`, dense enough to tell what it passes."""
+    steps = max(2, 200 // max(1, len(points)))
+    parts = (np.linspace(a, b, steps) for a, b in itertools.pairwise(points))
+    return [(float(x), float(y)) for part in parts for x, y in part]
+
+
+def _place(frame: Box, k: int, value: float, decades: int, longest: int) -> Point:
     left, top, right, bottom = frame
     x = left + (right - left) * k / max(1, longest - 1)
     return x, top + (bottom - top) * min(1.0, -math.log10(value) / decades)
@@ -98,15 +114,26 @@ def _draw_axes(draw: ImageDraw.ImageDraw, frame: Box, decades: int, longest: int
         draw.text((left - 6 * SCALE, y), label, fill=FAINT, font=font, anchor="rm" if decade else "rt")
     for position, label, anchor in ((left, "1", "lt"), (right, str(longest), "rt")):
         draw.text((position, bottom + 8 * SCALE), label, fill=FAINT, font=font, anchor=anchor)
-    draw.text(((left + right) / 2, bottom + 8 * SCALE), "number", fill=FAINT, font=font, anchor="mt")
+    title = "number of the singular value"
+    draw.text(((left + right) / 2, bottom + 8 * SCALE), title, fill=FAINT, font=font, anchor="mt")
 
 
-def _draw_legend(draw: ImageDraw.ImageDraw, frame: Box, curves: Sequence[Curve]) -> None:
-    """Names in the upper right corner, where a falling curve leaves room."""
+def _draw_legend(draw: ImageDraw.ImageDraw, frame: Box, curves: Sequence[Curve], drawn: Sequence[Point]) -> None:
+    """Names on paper, in the corner that hides least of what was drawn: a falling curve leaves the upper right one."""
     font = ImageFont.load_default(12 * SCALE)
-    _, top, right, _ = frame
+    widest = max((draw.textlength(curve.name, font=font) for curve in curves), default=0)
+    box = _freest_corner(frame, (widest + 42 * SCALE, (18 * len(curves) + 4) * SCALE), drawn)
+    draw.rectangle(box, fill=PAPER)
     for row, curve in enumerate(curves):
-        y = top + (14 + 18 * row) * SCALE
-        draw.text((right - 8 * SCALE, y), curve.name, fill=INK, font=font, anchor="rm")
-        end = right - 14 * SCALE - draw.textlength(curve.name, font=font)
-        draw.line([(end - 20 * SCALE, y), (end, y)], fill=curve.colour, width=3 * SCALE)
+        y = box[1] + (11 + 18 * row) * SCALE
+        draw.line([(box[0] + 8 * SCALE, y), (box[0] + 28 * SCALE, y)], fill=curve.colour, width=3 * SCALE)
+        draw.text((box[0] + 34 * SCALE, y), curve.name, fill=INK, font=font, anchor="lm")
+
+
+def _freest_corner(frame: Box, size: Point, drawn: Sequence[Point]) -> Box:
+    """The box of this size in the corner of the frame with the fewest points in it; of equals the upper right one."""
+    left, top, right, bottom = frame
+    (width, height), margin = size, 3 * SCALE
+    xs, ys = (right - margin - width, left + margin), (top + margin, bottom - margin - height)
+    boxes = [(x, y, x + width, y + height) for y in ys for x in xs]
+    return min(boxes, key=lambda b: sum(b[0] <= x <= b[2] and b[1] <= y <= b[3] for x, y in drawn))

@@ -1,11 +1,13 @@
 """What both benchmarks share as commands: options, the device, the recorded command line."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from ..config import BenchConfig
+from .images import load_pictures
 
 
 def check_device(device: str) -> None:
@@ -14,6 +16,17 @@ def check_device(device: str) -> None:
 
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is 'cuda', but torch sees no CUDA device here: say --device cpu.")
+
+
+def check_paths(config: BenchConfig) -> None:
+    """ValueError before anything is timed where the results could not be written or the data not be read."""
+    if config.data is not None:
+        load_pictures(config.data, count=1, size=16)
+    nearest = next(p for p in (config.out, *config.out.absolute().parents) if p.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"out is {str(config.out)!r}, but {str(nearest)!r} is a file: name a folder.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"out is {str(config.out)!r}, where you may not write: name another folder.")
 
 
 def chosen_parts(asked: str | None, known: list[str], default: list[str]) -> list[str]:
@@ -68,12 +81,15 @@ def main(run: Any, what: str, known_parts: list[str], *options: str) -> None:
 
 def print_summary(result: dict[str, Any]) -> None:
     """Rows and bars, the numbers that matter only; the file has the rest."""
+    print(f"part {'row':49} {'median':>13} {'ratio':>8} 95 % interval, errors against float64")
     for row in result["rows"]:
         print(f"{row['part']} {row['device']:4} {row['name']:44} {row.get('failed') or _numbers(row)}")
-    for bar in result["bars"]:
-        if bar["value"] is not None:
-            verdict = {True: "met", False: "MISSED", None: bar.get("why", "")}[bar["met"]]
-            print(f"{bar['name']}: {bar['value']:.4g} ({bar['sense']} {bar['limit']:g}) {verdict}")
+    bars = [bar for bar in result["bars"] if bar["value"] is not None]
+    for bar in bars:
+        verdict = {True: "met", False: "MISSED", None: "not judged"}[bar["met"]]
+        print(f"{bar['name']}: {bar['value']:.4g} ({bar['sense']} {bar['limit']:g}) {verdict}")
+    for why in dict.fromkeys(bar["why"] for bar in bars if bar["met"] is None and bar.get("why")):
+        print(f"not judged: {why}")
 
 
 def _numbers(row: dict[str, Any]) -> str:

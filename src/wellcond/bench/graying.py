@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import check_device, chosen_parts, command_line, main, print_summary
+from .command import check_device, check_paths, chosen_parts, command_line, main, print_summary
 from .images import load_pictures
 from .record import Record
 from .variants import DEFAULTS, EPSILON, ERROR_BARS, parse_variants
@@ -82,6 +82,9 @@ def run(
         commit=commit,
     )
     record.refuse_overwriting(chosen)
+    check_paths(config)
+    if config.device == "cpu" and {"a", "b"} & set(chosen):
+        print("side-stream variants need CUDA: left out")
     result: dict[str, Any] = {}
     with _tensor_float32():
         for part in chosen:
@@ -110,7 +113,8 @@ def _training(part: str, config: BenchConfig, variants: str | None) -> tuple[lis
     from . import training, workloads
 
     work = workloads.training(part, device=config.device, quick=config.quick)
-    listed = parse_variants(variants or DEFAULTS[part])
+    asked = parse_variants(variants or DEFAULTS[part])
+    listed = [v for v in asked if v.placement != "ahead" or config.device == "cuda"]
     pictures = load_pictures(config.data, count=work.batch * work.num_batches, size=work.size, seed=SEED)
     rows = training.measure(work, listed, pictures, device=config.device, seed=SEED)
     return rows, _settings(pictures, [asdict(work)])

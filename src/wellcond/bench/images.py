@@ -5,7 +5,6 @@ about 3, and rounding to uint8 after the resize is part of what makes a photogra
 So pictures are resized by PIL (bicubic) to uint8 first and normalised on the device afterwards.
 """
 
-import io
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageOps
 
 from ..data.files import find_images, read_image
 from ..data.procedural import images as procedural_images
@@ -49,6 +47,8 @@ def load_pictures(data: Path | None, *, count: int, size: int, seed: int = 0) ->
         )
     shards = [data] if data.suffix == ".parquet" else sorted(data.glob("*.parquet"))
     kind = "parquet" if shards else "folder"
+    if not shards and not data.is_dir():
+        raise ValueError(f"{str(data)!r} is no parquet file: give one, a folder of them or an image folder.")
     encoded = _parquet_rows(shards, count) if shards else find_images(data)
     if not encoded:  # an image folder without pictures was refused by find_images
         raise ValueError(f"{str(data)!r} holds no row with a picture: give other parquet files.")
@@ -95,12 +95,7 @@ def _shard_rows(shard: Path) -> Iterator[bytes]:
 def _decode(encoded: bytes | Path, size: int) -> np.ndarray:
     if isinstance(encoded, Path):
         return read_image(encoded, resize=size)
-    try:
-        with Image.open(io.BytesIO(encoded)) as picture:
-            upright = ImageOps.exif_transpose(picture).convert("RGB")
-    except OSError as error:
-        raise ValueError(f"A parquet row of {len(encoded)} bytes is not a picture ({error}): remove it.") from None
-    return np.asarray(ImageOps.fit(upright, (size, size), method=Image.Resampling.BICUBIC))
+    return read_image(Path(f"parquet row of {len(encoded)} bytes"), content=encoded, resize=size)
 
 
 def _repeated(decoded: np.ndarray, count: int, source: str) -> Pictures:

@@ -83,7 +83,13 @@ class Record:
     def _read(self) -> dict[str, Any]:
         if not self.path.exists():
             return {"parts": {}, "rows": []}
-        return json.loads(self.path.read_text())
+        try:
+            found = json.loads(self.path.read_text())
+        except ValueError:  # not JSON, or not even text
+            found = None
+        if not isinstance(found, dict) or not {"parts", "rows"} <= set(found):
+            raise ValueError(f"{str(self.path)!r} holds no benchmark: move it away or give another --out.")
+        return found
 
 
 def hardware(device: str) -> dict[str, Any]:

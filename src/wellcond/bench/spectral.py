@@ -11,7 +11,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import check_device, chosen_parts, command_line, main, print_summary
+from .command import check_device, check_paths, chosen_parts, command_line, main, print_summary
 from .record import Record
 from .variants import ERROR_BARS
 
@@ -55,6 +55,7 @@ def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = N
         commit=commit,
     )
     record.refuse_overwriting(chosen)
+    check_paths(config)
     result: dict[str, Any] = {}
     for part in chosen:
         print(f"part {part} on {config.device}", flush=True)

@@ -3,6 +3,8 @@
 Whatever is wrong with a file comes out as a ValueError that names the file.
 """
 
+import io
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +16,37 @@ from PIL import Image, ImageOps
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"})
 
 
-def find_images(folder: Path) -> list[Path]:
-    """The image files under `folder`, by name, sorted; hidden ones are left out."""
-    paths = (p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    found = sorted(p for p in paths if not any(part.startswith(".") for part in p.relative_to(folder).parts))
+def find_images(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
+    """The image files under `folder`, by name, sorted; hidden ones are left out.
+
+    A folder that may not be read is an error; one inside it is added to `unreadable`, with the reason, if that
+    list is given.
+    """
+
+    def complain(error: OSError) -> None:
+        if unreadable is None or Path(error.filename) == folder:
+            raise error
+        unreadable.append(describe(Path(error.filename), error))
+
+    found = []
+    for where, folders, names in os.walk(folder, onerror=complain):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(where, name) for name in names if not name.startswith("."))
+        found += [p for p in paths if p.suffix.lower() in SUFFIXES and p.is_file()]
+    found.sort()
     if not found:
-        raise ValueError(f"no image in {str(folder)!r}; looked for {', '.join(sorted(SUFFIXES))}")
+        but = f", but could not read {unreadable[0]}" if unreadable else ""
+        raise ValueError(f"no image in {str(folder)!r}; looked for {', '.join(sorted(SUFFIXES))}{but}")
     return found
+
+
+def describe(path: Path, error: Exception) -> str:
+    """What is wrong with a file, beginning with its name.
+
+    >>> describe(Path("a.png"), PermissionError(13, "Permission denied", "a.png"))
+    "'a.png': Permission denied"
+    """
+    return f"{str(path)!r}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -31,13 +57,20 @@ def image_size(path: Path) -> tuple[int, int]:
     return (height, width) if turned else (width, height)
 
 
-def read_image(path: Path, *, patch_size: int = 1, crop: bool = False, resize: int | None = None) -> NDArray[np.uint8]:
-    """The picture, upright and in RGB.
+def read_image(
+    path: Path,
+    *,
+    content: bytes | None = None,
+    patch_size: int = 1,
+    crop: bool = False,
+    resize: int | None = None,
+) -> NDArray[np.uint8]:
+    """The picture, upright and in RGB, from the file or from its `content`, for which `path` is only the name.
 
     `resize` brings the shorter side to that many pixels and cuts the centre square; `crop` cuts both sides to
     the nearest multiple of `patch_size`, from the centre.
     """
-    with _opened(path) as image:
+    with _opened(path, content) as image:
         upright = _eight_bits(ImageOps.exif_transpose(image)).convert("RGB")
     if resize is not None:
         upright = ImageOps.fit(upright, (resize, resize), method=Image.Resampling.BICUBIC)
@@ -56,16 +89,16 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
     """The open image; decoding inside the block is covered too (a truncated JPEG fails only there)."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path if content is None else io.BytesIO(content)) as image:
             yield image
     except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise
     except Image.DecompressionBombError:
-        raise ValueError(f"{str(path)!r} has too many pixels to be a photograph; make it smaller first") from None
+        raise ValueError(f"{str(path)!r}: too many pixels for a photograph; make it smaller first") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are how Pillow says 'damaged'
         known = "cannot identify" in str(error)
         reason = "not an image that Pillow knows" if known else f"damaged ({error})"
-        raise ValueError(f"{str(path)!r} is {reason}; save it again as PNG or JPEG") from None
+        raise ValueError(f"{str(path)!r}: {reason}; save it again as PNG or JPEG") from None
