@@ -105,7 +105,8 @@ def _origin(part: Mapping[str, Any]) -> str:
 
 def _bar_cells(bar: Mapping[str, Any]) -> list[str]:
     sign = "≤" if bar["sense"] == "at most" else "≥"
-    verdict = {True: "yes", False: "**no**", None: bar.get("why", "–")}[bar["met"]]
+    missed = f"**no**: {bar['why']}" if bar.get("why") else "**no**"
+    verdict = {True: "yes", False: missed, None: bar.get("why", "–")}[bar["met"]]
     return [bar["name"], f"{sign} {_short(bar['limit'])}", _short(bar["value"]), bar["row"] or "–", verdict]
 
 
