@@ -134,8 +134,8 @@ def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
 
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
     """A true SVD; every σ drifts by a share of σ_max."""
-    finite = X.isfinite().all(-1).all(-1)[..., None, None]
-    U, sigma, Vh = torch.linalg.svd(torch.where(finite, X, 0.0), full_matrices=False)
+    X, finite = _without_nan(X)
+    U, sigma, Vh = torch.linalg.svd(X, full_matrices=False)
     mapped = torch.where(sigma > _floor(X, sigma)[..., None], f(sigma), sigma)
     Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan)
     return Y, sigma, mapped, lambda share: f(sigma + share * sigma[..., :1])
@@ -204,6 +204,14 @@ def check_matrices(X: Tensor, name: str = "X") -> None:
         )
 
 
+def _without_nan(X: Tensor) -> tuple[Tensor, Tensor]:
+    """X with zeros for matrices that hold NaN or inf, and which are finite (…, 1, 1); on the CPU all are by now."""
+    if X.device.type == "cpu":
+        return X, torch.ones((), dtype=torch.bool)[..., None, None]
+    finite = X.isfinite().all(-1).all(-1)[..., None, None]
+    return torch.where(finite, X, 0.0), finite
+
+
 def _flat(X: Tensor) -> Tensor:
     """(…, n, d) → (B, n, d), half precision lifted to float32."""
     return X.reshape(math.prod(X.shape[:-2]), *X.shape[-2:]).float()
@@ -216,8 +224,8 @@ def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
     """
     check_matrices(X)
     if X.dtype == torch.float64:
-        finite = X.isfinite().all(-1).all(-1)[..., None]
-        sigma = torch.where(finite, torch.linalg.svdvals(torch.where(finite[..., None], X, 0.0)), torch.nan)
+        X, finite = _without_nan(X)
+        sigma = torch.where(finite[..., 0], torch.linalg.svdvals(X), torch.nan)
     else:
         eigenvalues = eigen.eigvalsh(products.gram(_flat(X)))
         sigma = eigenvalues.flip(-1).clamp_min(0).sqrt().reshape(*X.shape[:-2], min(X.shape[-2:]))
