@@ -130,6 +130,20 @@ def test_one_decomposition_for_each_site_and_none_where_a_block_reads_the_last(m
     assert not shapes
 
 
+class Overwritten(nn.Module):
+    """Writes over its input: the same memory, other numbers."""
+
+    def forward(self, x):
+        return x.add_(torch.arange(x.shape[1])[:, None])
+
+
+def test_a_stream_that_is_written_over_is_measured_again():
+    model = VIT.create()
+    model.blocks.insert(1, Overwritten())
+    rows = table(probe(model, [images_of(VIT)], quantities=["kurtosis", "token_cosine"]))
+    assert rows[1, "sab_in", "token_cosine"].value != rows[0, "ffn_sum", "token_cosine"].value
+
+
 def test_nothing_is_left_after_an_exception():
     model = VIT.create().train()
     keys = [sorted(m.__dict__) for m in model.modules()]

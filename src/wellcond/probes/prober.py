@@ -14,10 +14,8 @@ from wellcond.probes.quantities import (
     FLOOR,
     SPECTRAL,
     TOKEN_QUANTITIES,
-    finite_images,
     of_attention,
     of_tokens,
-    zeroed,
 )
 from wellcond.probes.rows import Moments, Row
 
@@ -67,9 +65,8 @@ class Prober:
 
     def _attention(self, layer: int, X: Tensor, prefix: int) -> None:
         place = (layer, "attention")
-        finite = finite_images(X)
-        Y = normalise(self.blocks[layer], "attention", zeroed(X, finite))
         try:
+            Y = normalise(self.blocks[layer], "attention", X)
             A = attention_map(self.blocks[layer], Y, check=place not in self.shapes)
         except ValueError as error:
             if place in self.shapes:
@@ -77,8 +74,7 @@ class Prober:
             self.no_map[layer] = str(error)
             return
         A = A.unflatten(0, (len(X), -1))[..., prefix:, :]  # timm's windows: those of one image together
-        found = of_attention(A, self.of_attention, first=prefix)
-        self._keep(place, A, {name: values.where(finite, torch.nan) for name, values in found.items()})
+        self._keep(place, A, of_attention(A, self.of_attention, first=prefix))
 
     def _keep(self, place: Place, X: Tensor, found: dict[str, Tensor]) -> None:
         shape = (X.shape[-2], X.shape[-1])
