@@ -15,7 +15,7 @@ FLOORS = {
     1: {"spectral"},
     2: {"graying", "blocks"},
     3: {"pictures", "skips"},
-    4: {"jacobian"},
+    4: {"jacobian", "probes"},
     6: {"data"},
     8: {"bench", "photos", "demo"},
     9: {"cli"},

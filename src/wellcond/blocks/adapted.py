@@ -45,6 +45,7 @@ class Adapted(nn.Module):
     layout: ClassVar[str] = "tokens"  # of the block's input: "tokens", "nhwc" or "nchw"
     needs_context: ClassVar[bool] = False  # does a branch depend on more than its normalised tokens?
     branch_first: ClassVar[bool] = False  # is the original's sum branch + x?
+    num_prefix: ClassVar[int | None] = None  # class and register tokens among its tokens; None: all the model's
     no_map: ClassVar[str] = ""  # why there is no softmax attention over tokens, where there is none
 
     attention_gain: float

@@ -14,6 +14,7 @@ from wellcond.blocks.adapted import Adapted
 
 
 class CaiT(Adapted):
+    num_prefix = 0  # the class token joins in the second stage
     no_map = "its talking heads mix the maps of all heads before and after the softmax, so no head has a map of its own"
     gamma_1: Tensor
     gamma_2: Tensor
@@ -32,6 +33,7 @@ class CaiT(Adapted):
 
 
 class CaiTClass(Adapted):
+    num_prefix = 1
     no_map = "only the class token asks, so its map is 1 × n"
     gamma_1: Tensor
     gamma_2: Tensor

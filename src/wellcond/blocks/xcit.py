@@ -15,6 +15,7 @@ from wellcond.blocks.adapted import Adapted
 
 class XCiT(Adapted):
     gains = ("attention_gain", "lpi_gain", "mlp_gain")
+    num_prefix = 0  # the class token joins after these blocks
     needs_context = True  # height and width, for the convolutions of the local patch interaction
     no_map = "it attends over channels, so its maps are d_h × d_h"
     gamma1: Tensor
@@ -44,6 +45,7 @@ class XCiT(Adapted):
 
 
 class XCiTClass(Adapted):
+    num_prefix = 1
     no_map = "only the class token asks, so its map is 1 × n"
     gamma1: Any
     gamma2: Any

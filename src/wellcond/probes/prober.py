@@ -1,0 +1,119 @@
+"""Sites in, rows out, in constant memory.
+
+A site is measured on the device as soon as the model has computed it; only (B,) numbers are kept, and they come to
+the host once for each batch.
+"""
+
+import torch
+from torch import Tensor
+
+from wellcond.blocks import attention_map, normalise
+from wellcond.blocks.adapted import Adapted
+from wellcond.probes.quantities import (
+    ATTENTION_QUANTITIES,
+    FLOOR,
+    SPECTRAL,
+    TOKEN_QUANTITIES,
+    of_attention,
+    of_tokens,
+)
+from wellcond.probes.rows import Moments, Row
+
+_WITH_FLOOR = {*SPECTRAL, "attention_log_kappa"}
+Place = tuple[int, str]  # layer, site
+
+
+class Prober:
+    """The sink of the recording: (layer, site, X) → numbers for each image; `gather` merges those of a batch."""
+
+    def __init__(self, wanted: set[str]) -> None:
+        self.of_tokens = [name for name in TOKEN_QUANTITIES if name in wanted]
+        self.of_attention = [name for name in ATTENTION_QUANTITIES if name in wanted]
+        self.blocks: list[Adapted] = []
+        self.num_prefix: list[int] = []
+        self.shapes: dict[Place, tuple[int, int]] = {}
+        self.moments: dict[tuple[Place, str], Moments] = {}
+        self.batch: dict[tuple[Place, str], Tensor] = {}  # of the running batch, on the device
+        self.no_map: dict[int, str] = {}  # layer → why it has no attention map
+        self.last: tuple[Tensor, int, dict[str, Tensor]] | None = None
+
+    def begin(self, blocks: list[Adapted], num_prefix: list[int]) -> None:
+        """The adapted blocks, and how many first tokens of each are left out."""
+        self.blocks, self.num_prefix = blocks, num_prefix
+
+    @torch.no_grad()
+    def __call__(self, layer: int, site: str, X: Tensor) -> None:
+        X = X.detach()
+        prefix = self.num_prefix[layer]
+        if self.of_tokens and X.shape[1] > prefix:
+            patches = X[:, prefix:]
+            self._keep((layer, site), patches, self._tokens(patches))
+        if self.of_attention and site == "sab_in" and layer not in self.no_map:
+            self._attention(layer, X, prefix)
+
+    def _tokens(self, X: Tensor) -> dict[str, Tensor]:
+        """Numbers of X; a block's input is mostly the output of the one before, and is not decomposed again."""
+        if X.is_inference():  # no version to compare
+            return of_tokens(X, self.of_tokens)
+        if self.last is not None:
+            Y, version, found = self.last
+            same = (X.data_ptr(), X.shape, X.stride(), X.dtype) == (Y.data_ptr(), Y.shape, Y.stride(), Y.dtype)
+            if same and X._version == version == Y._version:
+                return found
+        self.last = (X, X._version, of_tokens(X, self.of_tokens))  # holds X, so its memory is not another's
+        return self.last[2]
+
+    def _attention(self, layer: int, X: Tensor, prefix: int) -> None:
+        place = (layer, "attention")
+        try:
+            Y = normalise(self.blocks[layer], "attention", X)
+            A = attention_map(self.blocks[layer], Y, check=place not in self.shapes)
+        except ValueError as error:
+            if place in self.shapes:
+                raise
+            self.no_map[layer] = str(error)
+            return
+        A = A.unflatten(0, (len(X), -1))[..., prefix:, :]  # timm's windows: those of one image together
+        self._keep(place, A, of_attention(A, self.of_attention, first=prefix))
+
+    def _keep(self, place: Place, X: Tensor, found: dict[str, Tensor]) -> None:
+        shape = (X.shape[-2], X.shape[-1])
+        if self.shapes.setdefault(place, shape) != shape:
+            raise ValueError(
+                f"{place[1]} of block {place[0]} is {self.shapes[place]} in one batch and {shape} in another; "
+                "numbers of different sizes do not average: pass images of one size"
+            )
+        self.batch |= {(place, name): values for name, values in found.items()}
+
+    def gather(self) -> None:
+        """Bring the numbers of the batch to the host, all at once, and merge them."""
+        self.last = None
+        if not self.batch:
+            return
+        values = torch.stack(list(self.batch.values())).cpu().numpy()
+        for key, row in zip(self.batch, values, strict=True):
+            self.moments.setdefault(key, Moments()).add(row)
+        self.batch = {}
+
+    def rows(self) -> list[Row]:
+        if not self.shapes:
+            why = next(iter(self.no_map.values()), "no site has patch tokens")
+            raise ValueError(f"nothing of {', '.join((*self.of_tokens, *self.of_attention))} can be measured: {why}")
+        found = [(place, name) for place, name in self.moments if name != FLOOR]
+        return [self._row(place, name) for place, name in sorted(found, key=lambda key: key[0][0])]
+
+    def _row(self, place: Place, name: str) -> Row:
+        moments, (n, d) = self.moments[place, name], self.shapes[place]
+        any_finite = moments.num_finite > 0
+        return Row(
+            layer=place[0],
+            site=place[1],
+            quantity=name,
+            value=moments.mean if any_finite else None,
+            std=moments.std if any_finite else None,
+            floor_count=self.moments[place, FLOOR].mean if name in _WITH_FLOOR else 0,
+            num_infinite=moments.num_infinite,
+            num_images=moments.num_values,
+            n=n,
+            d=d,
+        )

@@ -1,0 +1,105 @@
+"""probe: checks its input, runs the model over the images once, and leaves it as it was."""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wellcond.blocks import adapted_blocks, record
+from wellcond.blocks.adapted import Adapted
+from wellcond.probes.prober import Prober
+from wellcond.probes.quantities import ATTENTION_QUANTITIES, QUANTITIES
+from wellcond.probes.rows import Row
+
+
+def probe(
+    model: nn.Module,
+    batches: Iterable[Tensor],
+    *,
+    tokens: str = "all",
+    quantities: Collection[str] = QUANTITIES,
+    attention: bool = True,
+) -> list[Row]:
+    """Measure every site of every block on images (B, C, H, W), batch by batch; returns rows in order of depth.
+
+    - `tokens`: "all" that a block sees, or "patch" without the model's `num_prefix_tokens` (class, registers). A site
+      without patch tokens (CaiT's class stage) then has no rows. Of an attention map the queries of prefix tokens go;
+      their keys stay, so that a row still sums to 1.
+    - `quantities`: some of `QUANTITIES` (the table in `quantities.py` defines them). Those of attention are at the
+      site "attention"; blocks without a softmax map over their tokens have none.
+    - `attention`: False leaves attention out, and the second computation of each map that it costs.
+
+    The model runs in eval mode without gradients, with the skips and the graying that it has, under the caller's
+    autocast. Afterwards it is as it was, also after an exception. Batches are moved to the model's device.
+
+    Activations carry the rounding of the model's own arithmetic: in bfloat16 that alone fills the small singular
+    values, in float32 it hides those under the floor. A model in float64 (`model.double()`) has neither limit.
+    """
+    wanted = _wanted(tokens, quantities, attention)
+    batches = _on_device(model, batches)
+    first = next(batches, None)
+    if first is None:
+        raise ValueError("there are no images in batches; pass at least one tensor (B, C, H, W)")
+    prober = Prober(wanted)
+    with _evaluating(model), record(model, prober, first[:2]):
+        blocks = adapted_blocks(model)
+        prober.begin(blocks, _num_prefixes(model, blocks) if tokens == "patch" else [0] * len(blocks))
+        for images in chain([first], batches):
+            with torch.no_grad():
+                model(images)
+            prober.gather()
+    return prober.rows()
+
+
+def _wanted(tokens: str, quantities: Collection[str], attention: bool) -> set[str]:
+    if tokens not in ("all", "patch"):
+        raise ValueError(f'tokens={tokens!r} is unknown; use "all" or "patch"')
+    asked = {quantities} if isinstance(quantities, str) else set(quantities)
+    if unknown := sorted(asked - set(QUANTITIES)):
+        raise ValueError(f"quantity {unknown[0]!r} is unknown; choose from {', '.join(QUANTITIES)}")
+    asked -= set() if attention else set(ATTENTION_QUANTITIES)
+    if not asked:
+        raise ValueError(f"quantities={quantities!r} with attention={attention} leaves nothing to measure")
+    return asked
+
+
+def _on_device(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Batches that are not empty, on the device of the model."""
+    if isinstance(batches, Tensor):
+        raise ValueError("batches is one tensor; pass a list of batches, e.g. [images] or images.split(64)")
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    for images in batches:
+        if not isinstance(images, Tensor) or images.ndim != 4:
+            what = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else f"a {type(images).__name__}"
+            raise ValueError(f"a batch is {what}; each must be a tensor of images (B, C, H, W), without labels")
+        if len(images):
+            yield images.to(device, non_blocking=True)
+
+
+def _num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int]:
+    """For each block. timm's models say how many of their first tokens are no patches, or have none."""
+    number: Any = next((m.num_prefix_tokens for m in model.modules() if hasattr(m, "num_prefix_tokens")), None)
+    if number is None and not all(block.original.__module__.startswith("timm.") for block in blocks):
+        raise ValueError(
+            f"{type(model).__name__} does not say how many of its first tokens are no patches; set its attribute "
+            'num_prefix_tokens, or use tokens="all"'
+        )
+    return [int(number or 0) if block.num_prefix is None else block.num_prefix for block in blocks]
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside; each module's own mode, and what earlier recordings left on adapted blocks, afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    contexts = [(block, block._context) for block in adapted_blocks(model)]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for block, context in contexts:
+            block._context = context

@@ -1,0 +1,67 @@
+"""A row of a diagnosis, and the moments over images from which it is made, in constant memory."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One quantity at one site of one block, over images. Holds no inf and no nan: `dataclasses.asdict` is valid JSON.
+
+    - `value`, `std`: mean and standard deviation (divided by the count, not by one less) over the images where the
+      quantity is finite; None if there is none.
+    - `num_infinite`: images where it is not: rank-deficient to the arithmetic (κ = inf), or without a meaning (nan:
+      all-zero tokens, NaN or inf in the activations, a cosine of one token).
+    - `floor_count`: singular values at or under the numerical floor, the mean over all images whose activations are
+      finite (for attention also over heads and windows); 0 where the quantity has no spectrum.
+    - `num_images`: all images, so `value` is over num_images − num_infinite of them.
+    - `n`, `d`: rows and columns of the matrix: tokens and width; for attention queries and keys (of a window).
+    """
+
+    layer: int
+    site: str
+    quantity: str
+    value: float | None
+    std: float | None
+    floor_count: float
+    num_infinite: int
+    num_images: int
+    n: int
+    d: int
+
+
+@dataclass
+class Moments:
+    """Count, mean and sum of squared deviations of the finite values seen, merged batch by batch.
+
+    Chan, Golub & LeVeque (1979), eq. 2.1: exact for any split into batches but for rounding, and without the
+    cancellation of Σx² − (Σx)²/N.
+    """
+
+    num_finite: int = 0
+    num_infinite: int = 0
+    mean: float = 0.0
+    squares: float = field(default=0.0, repr=False)
+
+    def add(self, values: np.ndarray) -> None:
+        """Values of one batch, float64."""
+        finite = values[np.isfinite(values)]
+        self.num_infinite += len(values) - len(finite)
+        if not len(finite):
+            return
+        mean = float(finite.mean())
+        total = self.num_finite + len(finite)
+        apart = mean - self.mean
+        self.squares += float(np.square(finite - mean).sum()) + apart**2 * self.num_finite * len(finite) / total
+        self.mean += apart * len(finite) / total
+        self.num_finite = total
+
+    @property
+    def num_values(self) -> int:
+        return self.num_finite + self.num_infinite
+
+    @property
+    def std(self) -> float:
+        return math.sqrt(self.squares / self.num_finite)
