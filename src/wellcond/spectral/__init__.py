@@ -198,7 +198,7 @@ def check_matrices(X: Tensor, name: str = "X") -> None:
         raise ValueError(f"{name} has dtype {X.dtype}; convert it to floating point first, e.g. {name}.float() / 255")
     if 0 in X.shape[-2:]:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; n and d must be at least 1")
-    if X.device.type == "cpu" and not torch.compiler.is_compiling() and not X.isfinite().all():
+    if X.device.type == "cpu" and not torch.compiler.is_compiling() and not eigen.all_finite(X):
         raise ValueError(
             f"{name} holds NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})"
         )
