@@ -31,7 +31,7 @@ def gray_tokens(
                tells conditioning from contrast.
     precision  "exact": float64 inside. "fast", at most 1e-3 off: poles instead of eigenvectors (svd, on the GPU);
                float32 products (dct). With `torch.set_float32_matmul_precision("high")` these are run in TF32:
-               still within 1e-3 for photographs and the papers' ε ≥ 0.85, not for every matrix at small ε.
+               still within 1e-3 for pictures at ε ≥ 0.9, not for every matrix at smaller ε.
 
     >>> X = torch.diag(torch.tensor([100.0, 1.0]))
     >>> gray_tokens(X, method="svd", epsilon=0.5)
