@@ -143,3 +143,18 @@ def test_rescale_is_a_bool_or_contrast(rescale):
     """1 and 0 would pass for True and False in one place and not in another."""
     with pytest.raises(ValueError, match="rescale"):
         wc.gray_tokens(TOKENS, rescale=rescale)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "f", [lambda s: s[..., :1], lambda s: s.sum(), lambda s: 1.0], ids=["short", "scalar", "float"]
+)
+def test_a_map_of_another_shape_is_refused(f, dtype):
+    with pytest.raises(ValueError, match="f returned"):
+        wc.spectral_map(TOKENS.to(dtype), f)
+
+
+@pytest.mark.parametrize("call", [wc.gray, wc.cut_skips])
+def test_a_model_is_a_module(call):
+    with pytest.raises(ValueError, match="str"):
+        call("vit_tiny_patch16_224")

@@ -33,6 +33,8 @@ def adapt(model: nn.Module, images: Tensor | None = None) -> list[nn.Module]:
     the generic adapter proves itself on it. ValueError, and the model untouched, if any block cannot be adapted.
     Order of depth is the order in which the model registers its blocks.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. from timm.create_model(…)")
     found: dict[str, nn.Module] = {}
     mixins: dict[str, type[Adapted]] = {}
     for name, module in model.named_modules():

@@ -59,7 +59,7 @@ def shrink(Z: Tensor, epsilon: float, rescale: Rescale, scale: float = 1.0) -> t
     magnitude = Z.abs()
     largest = magnitude.amax((-2, -1), keepdim=True)
     relative = magnitude / torch.where(largest > 0, largest, 1.0)
-    # x^ε as exp2(ε log2 x): half the time of pow; 0 goes by way of −inf and comes back as 0
+    # x^ε as exp2(ε log2 x): quicker than pow; 0 goes by way of −inf and comes back as 0
     grayed = torch.copysign(torch.exp2(epsilon * torch.log2(relative)), Z)
     if rescale is True:
         return grayed, largest / scale

@@ -8,7 +8,7 @@ X is (…, n, d): batches of n tokens of width d. What is computed with what:
 | float32 and less | float64 Gram matrix of the smaller side,     | √(eps₆₄ · max(n, d)) · σ_max, about 4e-7 σ_max,   |
 |                  | symmetric eigensolver (`eigen.py`)           | or the rounding of the float32 input if larger    |
 
-Squaring a float32 matrix in float32 would lose every σ under 3e-4 σ_max, where real photographs have half of theirs;
+Squaring a float32 matrix in float32 would lose every σ under √eps₃₂ σ_max = 3e-4 σ_max, many of a photograph's;
 in float64 it loses nothing that float32 input can hold. This package is the only one that knows eigensolvers.
 These are numbers to look at: no gradient flows through them.
 """
@@ -132,11 +132,22 @@ def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
     return _map_by_svd(X, f) if X.dtype == torch.float64 else _map_by_gram(X, f)
 
 
+def _values_of(f: Callable[[Tensor], Tensor], sigma: Tensor) -> Tensor:
+    """f(σ); another shape would be broadcast silently."""
+    values = f(sigma)
+    if not isinstance(values, Tensor) or values.shape != sigma.shape:
+        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(
+            f"f returned {got}; it must map singular values {tuple(sigma.shape)} to a tensor of that shape"
+        )
+    return values
+
+
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
     """A true SVD; every σ drifts by a share of σ_max."""
     X, finite = _without_nan(X)
     U, sigma, Vh = torch.linalg.svd(X, full_matrices=False)
-    mapped = torch.where(sigma > _floor(X, sigma)[..., None], f(sigma), sigma)
+    mapped = torch.where(sigma > _floor(X, sigma)[..., None], _values_of(f, sigma), sigma)
     Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan)
     return Y, sigma, mapped, lambda share: f(sigma + share * sigma[..., :1])
 
@@ -149,7 +160,7 @@ def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor]):
     eigenvalues = eigenvalues.flip(-1).clamp_min(0).reshape(*X.shape[:-2], min(X.shape[-2:]))
     sigma = eigenvalues.sqrt()
     kept = sigma > _floor(X, sigma)[..., None]
-    mapped = torch.where(kept, f(sigma), sigma)
+    mapped = torch.where(kept, _values_of(f, sigma), sigma)
     gain = torch.where(kept, mapped / torch.where(kept, sigma, 1.0), 1.0).reshape(len(flat), 1, min(X.shape[-2:]))
     Y = products.times((V * gain.flip(-1)) @ V.mT, flat).reshape(X.shape).to(X.dtype)
 

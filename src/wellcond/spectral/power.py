@@ -4,12 +4,12 @@ U Σ^ε Vᵀ = (X Xᵀ)^((ε−1)/2) X, and x^((ε−1)/2) is a short sum of sim
 
     U Σ^ε Vᵀ ≈ [w₀ I + Σⱼ wⱼ tⱼ (G + tⱼ I)⁻¹] X,   G = X Xᵀ / σ_max².
 
-A float32 Gram matrix would lose every σ < 3e-4 σ_max, so G, the inverses and the products are float64: 60 TFLOP/s
-on the tensor cores of an H100 or H200, as fast as plain float32. The inverses are positive definite and batched over
+A float32 Gram matrix would lose every σ < 3e-4 σ_max, so G, the inverses and the products are float64, which
+data-centre GPUs multiply on their tensor cores. The inverses are positive definite and batched over
 images and poles: 2×2 block recursion (four products a level) down to blocks that one warp inverts in registers.
 
-Error: that of `poles.py` (4e-4 at σ_max, at most 4 % for σ down to 8e-6 σ_max). Below that the gain stays level, so
-rounding noise is lifted by less than the smallest true singular values and exact zeros stay zero.
+Error: that of `poles.py` (4e-4 at σ_max, at most 4 % for σ down to 8e-6 σ_max). Below that the gain levels off, so
+rounding noise is lifted little more than the smallest true singular values (`tests/test_poles.py`); zeros stay zero.
 """
 
 # Triton adds launch options (num_warps) to a kernel's parameters, which its signature does not show.
@@ -28,7 +28,7 @@ _FILLS_GPU = 256  # … or as many as it takes to keep every multiprocessor busy
 _MAX_WORKSPACE = 1 << 30  # … but never more than this
 _SMALL = 64  # largest block factored in registers
 _LARGEST = 1024  # side of a Gram matrix whose rows Lanczos still holds in registers
-_LANCZOS_STEPS = 32  # photographs need 8; a flat top of the spectrum, as of noise, this many for 1e-3
+_LANCZOS_STEPS = 32  # for a flat top of the spectrum, as of noise; photographs need far fewer
 
 
 def available(X: Tensor, epsilon: float) -> bool:
