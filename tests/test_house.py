@@ -16,6 +16,7 @@ FLOORS = {
     2: {"graying", "blocks"},
     3: {"pictures", "skips"},
     4: {"jacobian", "probes"},
+    5: {"diagnosis"},
     6: {"data"},
     8: {"bench", "photos", "demo"},
     9: {"cli"},
