@@ -75,15 +75,16 @@ def test_every_family(family):
     assert str(diagnosis) and diagnosis.arithmetic == "float32"
 
 
-def test_variants_equal_a_model_without_those_skips():
-    images = images_of(VIT, 3)
-    diagnosis = wc.diagnose(VIT.create(), images, jacobian=False, advice=False)
+@pytest.mark.parametrize("family", [VIT, XCIT], ids=str)
+def test_variants_equal_a_model_without_those_skips(family):
+    images = images_of(family, 3)
+    diagnosis = wc.diagnose(family.create(), images, jacobian=False, advice=False)
     gains = {"attention skips cut": {"attention": 0.0}, "mlp skips cut": {"mlp": 0.0}}
     assert set(diagnosis.variants) == set(gains)
     for name, gain in gains.items():
         rows = table(diagnosis.variants[name])
         assert {row.quantity for row in rows.values()} == {"log_kappa", "token_cosine"}
-        for layer, X in enumerate(block_inputs(bc.plainly(VIT.create(), **gain), images)):
+        for layer, X in enumerate(block_inputs(bc.plainly(family.create(), **gain), images)):
             for quantity in ("log_kappa", "token_cosine"):
                 values = [numpy_quantities(x)[quantity] for x in X.double().numpy()]
                 assert_row(rows[layer, "sab_in", quantity], values)
@@ -286,6 +287,21 @@ def test_images_that_are_not_finite():
 def test_bad_input(change, message):
     with pytest.raises(ValueError, match=message):
         wc.diagnose(**{"model": VIT.create(), "images": images_of(VIT), **change})
+
+
+@pytest.mark.gpu
+def test_gpu_equals_cpu():
+    images = images_of(VIT, 3).double()
+    want = wc.diagnose(VIT.create().double(), images)
+    model = VIT.create().double().cuda()
+    state = torch.cuda.get_rng_state()
+    got = wc.diagnose(model, images)  # images are moved
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    for a, b in zip(got.rows, want.rows, strict=True):
+        assert a.value == pytest.approx(b.value, rel=1e-6, abs=1e-8)
+    for a, b in zip(got.jacobians, want.jacobians, strict=True):
+        assert a.sigma == pytest.approx(b.sigma, rel=1e-6, abs=1e-9)
+    assert wc.diagnose(model, images.cuda()).advice == got.advice
 
 
 def test_adapted_models_stay_adapted():
