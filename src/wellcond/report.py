@@ -190,6 +190,7 @@ class Report:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
         environment.filters["cell"] = format_cell
         environment.tests["number_cell"] = lambda value: isinstance(value, int | float)
         has_figure = any(isinstance(item, Figure) for section in self.sections for item in section.items)
@@ -225,14 +226,14 @@ def format_cell(value: Cell) -> str:
 
 
 def plotly_text(text: str, limit: int = 60) -> str:
-    """A name as plotly shows it: its tags and links are text, and what is too long for a chart loses its middle.
+    """A name as plotly shows it: tags, links and its templates %{…} are text; what is too long loses its middle.
 
-    >>> plotly_text("<b>a</b>&"), plotly_text("abcdefghij", 5)
-    ('&lt;b&gt;a&lt;/b&gt;&amp;', 'ab…ij')
+    >>> plotly_text("<b>a</b>&%{x}"), plotly_text("abcdefghij", 5)
+    ('&lt;b&gt;a&lt;/b&gt;&amp;% {x}', 'ab…ij')
     """
     if len(text) > limit:
         text = text[: limit // 2] + "…" + text[len(text) - (limit - 1) // 2 :]
-    return html.escape(text, quote=False)
+    return html.escape(text.replace("%{", "% {"), quote=False)
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:

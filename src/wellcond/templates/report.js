@@ -52,7 +52,7 @@
     layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
     layout.font = Object.assign({ family: getComputedStyle(document.body).fontFamily, size: 13 }, layout.font, { color: colour("--ink") });
     layout.hoverlabel = { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") }, align: "left" };
-    layout.margin = Object.assign({ l: 64, r: 12, t: 12, b: 48 }, layout.margin, narrow.matches ? { l: 44, r: 6 } : {});
+    layout.margin = Object.assign({ l: 64, r: 12, t: 12, b: 48 }, layout.margin, narrow.matches ? { l: 40, r: 6 } : {});
     layout.legend = Object.assign({ orientation: "h", x: 0, itemwidth: 30 }, layout.legend,
       narrow.matches ? { y: 0, yanchor: "bottom", yref: "container", font: { size: 12 } } : { y: 1.02, yanchor: "bottom" });
     layout.autosize = true;
@@ -61,6 +61,11 @@
       if (/^[xy]axis\d*$/.test(key)) {
         layout[key] = Object.assign({ automargin: true, zeroline: false }, layout[key],
           { gridcolor: colour("--line"), linecolor: colour("--line"), tickcolor: colour("--line") });
+        if (layout[key].title) layout[key].title = overlay({ font: { size: 13 }, standoff: 10 }, layout[key].title);
+        if (narrow.matches) {
+          if (layout[key].dtick === 1 && key[0] === "x") delete layout[key].dtick;
+          layout[key] = Object.assign({ tickangle: 0, tickfont: { size: 12 } }, layout[key]);
+        }
       }
     });
     return layout;
@@ -101,6 +106,9 @@
     draw();
   });
   dark.addEventListener("change", draw);
-  narrow.addEventListener("change", draw);
+  narrow.addEventListener("change", function () {  // margins of the other layout would not fit: begin anew
+    if (window.Plotly) document.querySelectorAll(".plot").forEach(function (place) { Plotly.purge(place); });
+    draw();
+  });
   draw();
 })();
