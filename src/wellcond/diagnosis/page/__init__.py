@@ -13,17 +13,16 @@ numbers    every number as tables; how they were made
 from collections.abc import Sequence
 
 from wellcond import report
-from wellcond.diagnosis.page import adviser, findings, heat, jacobians, kappa, numbers, spectra
-from wellcond.diagnosis.page.words import SITES, Side, is_infinite, is_token_site, of_quantity, site_name
+from wellcond.diagnosis.page import adviser, findings, headline, heat, jacobians, kappa, numbers, spectra
+from wellcond.diagnosis.page.words import Side
 from wellcond.diagnosis.result import Diagnosis
-from wellcond.probes.rows import Row
 
 
 def build(diagnosis: Diagnosis, compare: Diagnosis | None = None) -> report.Report:
     """The page. With `compare` the diagnosis is A, solid, and the other B, dashed; they may differ in everything."""
     sides = [Side("", diagnosis)] if compare is None else [Side("A", diagnosis), Side("B", compare)]
     sections = [
-        _headline(sides),
+        headline.section(sides),
         _findings(sides),
         _kappa(sides),
         _heat(sides),
@@ -58,89 +57,6 @@ def _summary(sides: Sequence[Side]) -> str:
     return " ".join(parts)
 
 
-def _headline(sides: Sequence[Side]) -> report.Section:
-    items: list[report.Item] = [report.Numbers(items=_facts(side)) for side in sides]
-    text = (
-        "κ = σ_max/σ_min of an image's token matrix at one place of a block: how unevenly it stretches. log is the natural "
-        "logarithm; the numbers are means over images. "
-    )
-    return report.Section(title="In short", text=text + _regime_in_words(sides), items=items)
-
-
-def _facts(side: Side) -> list[tuple[str, report.Cell, str]]:
-    rows = _log_kappa(side)
-    worst = _worst(rows)
-    facts: list[tuple[str, report.Cell, str]] = []
-    if side.letter:
-        facts.append(
-            (f"model {side.letter}", side.diagnosis.model, "solid lines" if side.letter == "A" else "dashed lines")
-        )
-    if worst is not None:
-        where = f"block {worst.layer}, {_words(worst.site)}"
-        infinite = sum(row.value is None for row in rows)
-        note = (
-            where if worst.value is not None else f"{where}: no image has a finite κ ({infinite} of {len(rows)} places)"
-        )
-        facts.append(("worst log κ", "∞" if is_infinite(worst) else worst.value, note))
-    alone, summed = _mean(rows, "sab_out"), _mean(rows, "sab_sum")
-    if alone is not None and summed is not None:
-        facts.append(("attention alone ①", alone, f"mean log κ over blocks; {summed:.2f} with its skip ②"))
-    facts.append(("tokens × width", *_shape(side)))
-    num_blocks = len({row.layer for row in side.diagnosis.rows})
-    images = f"{side.diagnosis.num_images} image{'' if side.diagnosis.num_images == 1 else 's'}"
-    facts.append(("blocks", num_blocks, f"{images}, {side.diagnosis.arithmetic}"))
-    return facts
-
-
-def _log_kappa(side: Side) -> list[Row]:
-    found = of_quantity(side.diagnosis.rows, "log_kappa")
-    return [row for (_, site), row in found.items() if is_token_site(site)]
-
-
-def _worst(rows: Sequence[Row]) -> Row | None:
-    """κ = ∞ is worse than any number; NaN is no κ, and comes last."""
-    if not rows:
-        return None
-    return max(rows, key=lambda row: (is_infinite(row), row.value is not None, row.value or 0.0))
-
-
-def _mean(rows: Sequence[Row], site: str) -> float | None:
-    values = [row.value for row in rows if row.site == site and row.value is not None]
-    return sum(values) / len(values) if values else None
-
-
-def _shapes(side: Side) -> list[tuple[int, int]]:
-    return list(dict.fromkeys((r.n, r.d) for r in side.diagnosis.rows if is_token_site(r.site)))
-
-
-def _shape(side: Side) -> tuple[str, str]:
-    shapes = _shapes(side)
-    if not shapes:
-        return "–", "no rows"
-    signs = {"n ≥ d" if n >= d else "n < d" for n, d in shapes}
-    if len(shapes) == 1:
-        return f"{shapes[0][0]} × {shapes[0][1]}", signs.pop()
-    return f"{shapes[0][0]} × {shapes[0][1]}", f"to {shapes[-1][0]} × {shapes[-1][1]}; {' and '.join(sorted(signs))}"
-
-
-def _regime_in_words(sides: Sequence[Side]) -> str:
-    """What n and d mean for κ: docs/theory.md has the counterexamples."""
-    wide = {n < d for side in sides for n, d in _shapes(side)}
-    if wide == {False}:
-        return "With n ≥ d, more tokens than width, the papers' bounds on κ apply."
-    if wide == {True}:
-        return "With n < d, fewer tokens than width, the papers' bounds on κ do not hold; compare spectra, not κ alone."
-    return (
-        "Where n < d the papers' bounds on κ do not hold, and κ is not comparable with that where n ≥ d."
-        if wide
-        else ""
-    )
-
-
-def _words(site: str) -> str:
-    return SITES.get(site, site)
-
-
 def _findings(sides: Sequence[Side]) -> report.Section:
     found = findings.cards(sides)
     return report.Section(title="Findings", text="" if found else "None.", items=[found] if found else [])
@@ -151,8 +67,8 @@ def _kappa(sides: Sequence[Side]) -> report.Section | None:
     if figure is None:
         return None
     text = (
-        "Each branch alone, and its sum with the skip. In the papers attention alone (①) is far worse conditioned than the "
-        "rest, and the skip (②) repairs it."
+        "Each branch alone, and its sum with the skip. In the papers attention alone (①) is far worse conditioned than "
+        "the rest, and the skip (②) repairs it."
     )
     if figure.choices:
         text += (
@@ -172,8 +88,8 @@ def _attention(sides: Sequence[Side]) -> report.Section | None:
     if figure is None:
         return None
     text = (
-        "Entropy of a row of the attention map (0: one token, ln n: all alike), the mass that a token gives to itself, and "
-        "log κ of the map."
+        "Entropy of a row of the attention map (0: one token, ln n: all alike), the mass that a token gives to itself, "
+        "and log κ of the map."
     )
     return report.Section(title="Attention", text=text, items=[figure])
 
@@ -206,8 +122,8 @@ def _adviser(sides: Sequence[Side]) -> list[report.Section]:
     if pictures:
         items.append(report.Gallery(pictures=pictures, columns=3))
     text = (
-        "Token graying raises the small singular values (SVD) or cosine coefficients (DCT) of an image's patches before "
-        "the model sees them. ε = 1 changes nothing; the lower, the better conditioned and the greyer."
+        "Token graying raises the small singular values (SVD) or cosine coefficients (DCT) of an image's patches "
+        "before the model sees them. ε = 1 changes nothing; the lower, the better conditioned and the greyer."
     )
     return [report.Section(title="Which ε", text=text, items=items)]
 

@@ -1,4 +1,4 @@
-"""The ε adviser: log κ of the images' patch tokens against ε for both methods, the target, and the ε that reaches it."""
+"""The ε adviser: log κ of the images' patch tokens against ε for both methods, and the ε that reaches the target."""
 
 from collections.abc import Sequence
 from typing import Any

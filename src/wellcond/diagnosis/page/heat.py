@@ -80,7 +80,7 @@ def _figure(
     quantities = _quantities(sides, keep)
     data: list[dict[str, Any]] = []
     num_rows = 1
-    layers: set[int] = set()
+    blocks: list[set[int]] = [set() for _ in sides]
     for number, quantity in enumerate(quantities):
         tables = [_kept(side, quantity, keep) for side in sides]
         values = [row.value for table in tables for row in table.values() if row.value is not None]
@@ -88,7 +88,7 @@ def _figure(
         for letter, table in enumerate(tables):
             when = {"quantity": number, "model": letter}
             num_rows = max(num_rows, len({site for _, site in table}))
-            layers |= {layer for layer, _ in table}
+            blocks[letter] |= {layer for layer, _ in table}
             data += [trace | {"when": when} for trace in _map(table, paint, order, name)]
     if not data:
         return None
@@ -96,10 +96,14 @@ def _figure(
     if len(quantities) > 1:
         choices.append(report.Choice(name="quantity", options=[quantity_name(q) for q in quantities]))
     if len(sides) > 1:
-        names = [f"{side.letter} · {report.plotly_text(side.diagnosis.model, 24)}" for side in sides]
-        choices.append(report.Choice(name="model", options=[side.letter for side in sides] or names, control="buttons"))
-    layout = {"xaxis": block_axis(layers), "yaxis": {"autorange": "reversed"}}
-    return report.Figure(data=data, layout=layout, height=100 + _ROW_HEIGHT * num_rows, choices=choices)
+        choices.append(report.Choice(name="model", options=[side.letter for side in sides], control="buttons"))
+    return report.Figure(
+        data=data,
+        layout={"yaxis": {"autorange": "reversed"}},
+        layouts=[({"model": number}, {"xaxis": block_axis(layers)}) for number, layers in enumerate(blocks)],
+        height=100 + _ROW_HEIGHT * num_rows,
+        choices=choices,
+    )
 
 
 def _quantities(sides: Sequence[Side], keep: Callable[[str], bool]) -> list[str]:

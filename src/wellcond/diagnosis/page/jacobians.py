@@ -1,4 +1,8 @@
-"""Spectra of sub-block Jacobians for several ε (Figs. 7 and 8 of Always Skip Attention), and what is not known of them."""
+"""Spectra of sub-block Jacobians for several ε, and what is not known of them.
+
+The picture of Figs. 7 and 8 of "Always Skip Attention" (arXiv 2505.01996). Of a large Jacobian Lanczos finds the
+largest values, with error bars, and bounds of the smallest; between them lies what nobody has computed.
+"""
 
 import math
 from collections.abc import Sequence
@@ -25,25 +29,31 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
         curves = [c for c in side.diagnosis.jacobians if (c.layer, c.part) == (layer, part)]
         log_axis = any(not c.complete for c in curves)
         layouts.append(({"sub-block": number}, {"xaxis": {"type": "log" if log_axis else "linear"}, **_range(curves)}))
-        data += [trace | {"when": {"sub-block": number}} for trace in _floor(curves)]
         for at, method in enumerate(methods or [None]):
             asked = [c for c in curves if c.method in (None, method)]
             when = {"sub-block": number, "method": at} if methods else {"sub-block": number}
             for position, curve in enumerate(sorted(asked, key=lambda c: -(c.epsilon or 1.0))):
                 share = position / max(1, len(asked) - 1)
                 data += [trace | {"when": when} for trace in _traces(curve, share)]
+        data += [trace | {"when": {"sub-block": number}} for trace in _floor(curves)]
     choices = [
         report.Choice(name="sub-block", options=[side.hover(f"block {layer}, {part}") for side, layer, part in places]),
         report.Choice(name="method", options=[m.upper() for m in methods], control="buttons"),
     ]
     layout = {
         "xaxis": {"title": {"text": "k, number of the singular value"}},
-        "yaxis": {"title": {"text": "σ_k of the Jacobian"}, "type": "log", "exponentformat": "power", "dtick": 1},
+        "yaxis": {
+            "title": {"text": "σ<sub>k</sub> of the Jacobian"},
+            "type": "log",
+            "exponentformat": "power",
+            "dtick": 1,
+        },
         "hovermode": "closest",
     }
     caption = (
-        "Jacobian with respect to the sub-block's normalised input, on one image. Grey: the image as it is; the stronger "
-        "the colour, the lower ε. Dashed: its numerical floor. Open diamond: bounds of the smallest singular value."
+        "Jacobian with respect to the sub-block's normalised input, on one image. Grey: the image as it is; the "
+        "stronger the colour, the lower ε. Dashed: the numerical floor. Open diamond: the smallest singular value is not "
+        "above it."
     )
     choices = [choice for choice in choices if len(choice.options) > 1]
     return report.Figure(data=data, layout=layout, layouts=layouts, height=440, caption=caption, choices=choices)
@@ -67,7 +77,7 @@ def _traces(curve: JacobianCurve, share: float) -> list[dict[str, Any]]:
         if curve.method is None
         else _mixed(METHOD_COLOUR.get(curve.method, report.SVD), 0.35 + 0.65 * share)
     )
-    name = _name(curve)
+    name = report.plotly_text(_name(curve), 20)
     line = {
         "type": "scatter",
         "mode": "lines+markers" if not curve.complete or len(kept) < 12 else "lines",
@@ -115,6 +125,7 @@ def _floor(curves: Sequence[JacobianCurve]) -> list[dict[str, Any]]:
         "type": "scatter",
         "mode": "lines",
         "name": "numerical floor",
+        "showlegend": math.log10(floor) > _lowest(curves),
         "x": [1, max(2, last)],
         "y": [short(floor)] * 2,
     }
@@ -122,13 +133,22 @@ def _floor(curves: Sequence[JacobianCurve]) -> list[dict[str, Any]]:
 
 
 def _range(curves: Sequence[JacobianCurve]) -> dict[str, Any]:
-    """Powers of ten that are shown: what is under a tenth of the floor is rounding of rounding."""
-    values = [
-        v for c in curves for v in (*c.sigma, *(() if c.complete else (c.sigma_min,))) if v > c.floor / 10 and v > 0
-    ]
-    if not values:
-        return {}
-    return {"yaxis": {"range": [math.log10(min(values)) - 0.3, math.log10(max(values)) + 0.3]}}
+    """The axis, and a word at its end where the floor is far below."""
+    low, floor = _lowest(curves), max(curve.floor for curve in curves)
+    top = math.log10(max((v for c in curves for v in c.sigma if v > 0), default=1.0))
+    annotations = []
+    if 0 < floor <= 10**low:
+        place = {"xref": "paper", "yref": "paper", "x": 0.01, "y": 0.01, "xanchor": "left", "yanchor": "bottom"}
+        annotations = [place | {"text": f"↓ numerical floor at {floor:.0e}", "showarrow": False, "font": {"size": 12}}]
+    return {"yaxis": {"range": [low, top + 0.3]}, "annotations": annotations}
+
+
+def _lowest(curves: Sequence[JacobianCurve]) -> float:
+    """Lower end of the axis in powers of ten: under a tenth of the floor is rounding of rounding."""
+    smallest = [v for c in curves for v in (*c.sigma, *(() if c.complete else (c.sigma_min,))) if v > c.floor / 10]
+    low = min((v for v in smallest if v > 0), default=0.1)
+    floor = max(curve.floor for curve in curves)
+    return math.log10(min(low, floor) if low / 100 <= floor < low else low) - 0.3
 
 
 def _in_words(curve: JacobianCurve) -> str:
@@ -154,7 +174,7 @@ def _how(curve: JacobianCurve) -> str:
 
 
 def _name(curve: JacobianCurve) -> str:
-    return "as it is" if curve.method is None else f"{report.plotly_text(curve.method.upper(), 12)} {curve.epsilon:g}"
+    return "as it is" if curve.method is None else f"{curve.method.upper()} {curve.epsilon:g}"
 
 
 def _mixed(paint: str, share: float) -> str:

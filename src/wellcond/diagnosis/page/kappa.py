@@ -96,7 +96,7 @@ def _traces(
         "y": values,
         "hovertext": [_hover(side, row) for row in curve],
         "line": {"color": colour(site), "width": 2.5, "dash": side.dash},
-        "marker": {"size": 8, "symbol": [f"{symbol}-open" if row.num_infinite else symbol for row in curve]},
+        "marker": {"size": 7, "symbol": [f"{symbol}-open" if row.num_infinite else symbol for row in curve]},
     }
     infinite = [row for row in curve if row.value is None]
     nowhere = {
@@ -105,7 +105,7 @@ def _traces(
         "showlegend": False,
         "yaxis": "y2",
         "x": [row.layer for row in infinite],
-        "y": [0.97 - 0.05 * position for _ in infinite],
+        "y": [0.97 - 0.05 * position - (0.025 if side.letter == "B" else 0.0) for _ in infinite],
         "text": ["∞" if row.floor_count else "×" for row in infinite],
         "hovertext": [_hover(side, row) for row in infinite],
         "textfont": {"color": colour(site), "size": 15},

@@ -9,11 +9,8 @@ from wellcond import report
 from wellcond.diagnosis.page.words import Side, colour, in_order, short, site_name
 from wellcond.diagnosis.result import SiteSpectrum
 
-_POINTS, _BAND_POINTS, _FAINT_POINTS = (
-    80,
-    28,
-    28,
-)  # of a curve: as many as a screen shows, so that a page of 24 blocks stays small
+_POINTS = 80  # of a curve: what a screen shows, so that 24 blocks make no large file
+_FEW_POINTS = 28  # of a band, and of a faint curve
 
 
 def figure(sides: Sequence[Side]) -> report.Figure | None:
@@ -34,7 +31,7 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
             for spectrum in side.diagnosis.spectra:
                 if spectrum.site == site:
                     when = {"site": number, "block": layers.index(spectrum.layer)}
-                    data += [trace | {"when": when} for trace in _traces(side, spectrum)]
+                    data += [trace | {"when": when} for trace in _traces(side, spectrum, low)]
                     if side is sides[0]:
                         layouts += _floor_below(spectrum, low, when)
     choices = [
@@ -43,12 +40,12 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
     ]
     layout = {
         "xaxis": {"title": {"text": "k, number of the singular value"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": "ln σ_k / σ_max"}},
+        "yaxis": {"title": {"text": "ln σ<sub>k</sub> / σ<sub>max</sub>"}},
         "hovermode": "closest",
     }
     caption = (
-        "Mean over images and one standard deviation of the chosen block; grey: the other blocks. κ is how far the curve "
-        "falls. Dashed: the numerical floor; what lies at or under it is rounding, not structure."
+        "The chosen block, mean over images with one standard deviation; grey: the other blocks. log κ is how far the "
+        "curve falls. Dashed: the numerical floor; what lies at or under it is rounding, not structure."
     )
     return report.Figure(
         data=data,
@@ -73,7 +70,7 @@ def thinned(length: int, points: int) -> list[int]:
     return sorted({int(p) for p in np.concatenate([ends - 1, length - ends, inner])})
 
 
-def _traces(side: Side, spectrum: SiteSpectrum) -> list[dict[str, Any]]:
+def _traces(side: Side, spectrum: SiteSpectrum, low: float) -> list[dict[str, Any]]:
     kept = _drawn(spectrum, _POINTS)
     head = side.hover(f"<b>block {spectrum.layer}</b> · {site_name(spectrum.site)} · {spectrum.n} × {spectrum.d}")
     line = {
@@ -87,7 +84,11 @@ def _traces(side: Side, spectrum: SiteSpectrum) -> list[dict[str, Any]]:
         "line": {"color": colour(spectrum.site), "width": 2.5, "dash": side.dash},
         "hovertemplate": head + "<br>ln σ<sub>%{x}</sub>/σ<sub>max</sub> = %{y:.2f} ± %{customdata}<extra></extra>",
     }
-    return [_band(spectrum), line, *([_floor(spectrum)] if spectrum.floor is not None and side.letter != "B" else [])]
+    return [
+        _band(spectrum),
+        line,
+        *([_floor(spectrum, low)] if spectrum.floor is not None and side.letter != "B" else []),
+    ]
 
 
 def _drawn(spectrum: SiteSpectrum, points: int) -> list[tuple[int, float, float]]:
@@ -101,19 +102,19 @@ def _drawn(spectrum: SiteSpectrum, points: int) -> list[tuple[int, float, float]
 
 
 def _band(spectrum: SiteSpectrum) -> dict[str, Any]:
-    there = [(k, short(mean + std, 3)) for k, mean, std in _drawn(spectrum, _BAND_POINTS)]
-    back = [(k, short(mean - std, 3)) for k, mean, std in _drawn(spectrum, _BAND_POINTS)[::-1]]
+    there = [(k, short(mean + std, 3)) for k, mean, std in _drawn(spectrum, _FEW_POINTS)]
+    back = [(k, short(mean - std, 3)) for k, mean, std in _drawn(spectrum, _FEW_POINTS)[::-1]]
     x, y = zip(*there, *back, strict=True) if there else ((), ())
     band = {"type": "scatter", "mode": "none", "fill": "toself", "fillcolor": colour(spectrum.site), "opacity": 0.15}
     return band | {"x": x, "y": y, "hoverinfo": "skip", "showlegend": False}
 
 
-def _floor(spectrum: SiteSpectrum) -> dict[str, Any]:
+def _floor(spectrum: SiteSpectrum, low: float) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
         "name": "numerical floor",
-        "showlegend": True,
+        "showlegend": not _far_below(spectrum, low),
         "x": [1, max(2, len(spectrum.log_sigma))],
         "y": [short(spectrum.floor)] * 2,
         "line": {"color": report.BEFORE, "width": 1.5, "dash": "dash"},
@@ -125,11 +126,15 @@ def _floor_below(
     spectrum: SiteSpectrum, low: float, when: dict[str, int]
 ) -> list[tuple[dict[str, int], dict[str, Any]]]:
     """Where the floor is far under the curve, a word at the edge instead of an empty half of the chart."""
-    if spectrum.floor is None or spectrum.floor >= 1.06 * low:
+    if not _far_below(spectrum, low):
         return [(when, {"annotations": []})]
     place = {"xref": "paper", "yref": "paper", "x": 0.01, "y": 0.01, "xanchor": "left", "yanchor": "bottom"}
-    text = f"↓ numerical floor at {spectrum.floor:.1f}, far below"
+    text = f"↓ numerical floor at −{abs(spectrum.floor or 0):.1f}"
     return [(when, {"annotations": [{**place, "text": text, "showarrow": False, "font": {"size": 12}}]})]
+
+
+def _far_below(spectrum: SiteSpectrum, low: float) -> bool:
+    return spectrum.floor is not None and spectrum.floor < 1.06 * low
 
 
 def _faint(spectra: Sequence[SiteSpectrum], number: int) -> dict[str, Any]:
@@ -137,7 +142,7 @@ def _faint(spectra: Sequence[SiteSpectrum], number: int) -> dict[str, Any]:
     x: list[int | None] = []
     y: list[float | None] = []
     for spectrum in spectra:
-        kept = thinned(len(spectrum.log_sigma), _FAINT_POINTS)
+        kept = thinned(len(spectrum.log_sigma), _FEW_POINTS)
         x += [*(p + 1 for p in kept), None]
         y += [*(short(spectrum.log_sigma[p], 3) for p in kept), None]
     line = {"color": report.BEFORE, "width": 1}
