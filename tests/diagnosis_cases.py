@@ -19,7 +19,8 @@ from wellcond.diagnosis.result import (
 from wellcond.probes.rows import Row
 
 SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
-EVIL = """</script><script>document.title='hacked'</script><img src=x onerror="document.title='hacked'"> %{x} &lt; "'"""
+EVIL = """<a href="https://example.org">a</a></script><script>document.title='hacked'</script><img src=x
+onerror="document.title='hacked'"> %{x} &lt; "'"""
 LONG = "/a/very/long/path" + "/without/an/end" * 20 + "/weights.safetensors"
 
 
@@ -30,7 +31,7 @@ def row(layer: int, site: str, quantity: str, value: float | None, **other) -> R
 
 
 def rows(layers: int = 12, *, cut: str = "", heads: int = 3, seed: int = 0) -> list[Row]:
-    """log κ as in the papers: attention alone far above the rest. Block 3 has images at the floor, block 7 only such."""
+    """log κ as in the papers, attention alone far above the rest; at block 3 some images at the floor, at block 7 all."""
     rng = np.random.default_rng(seed)
     found = []
     for layer in range(layers):
@@ -144,7 +145,7 @@ def findings() -> list[Finding]:
             kind="numerical_floor",
             severity="warning",
             layer=7,
-            text="κ of attention alone at block 7 is at the numerical floor: its tokens are rank-deficient to rounding.",
+            text="κ of attention alone at block 7 is at the numerical floor: rank-deficient to rounding.",
             evidence="2.4 of 192 singular values are at or under the floor on 64 of 64 images.",
             remedy="Do not read κ there as a number; look at the spectrum.",
         ),

@@ -26,6 +26,7 @@ def build(diagnosis: Diagnosis, compare: Diagnosis | None = None) -> report.Repo
         _findings(sides),
         _kappa(sides),
         _heat(sides),
+        _difference(sides),
         _attention(sides),
         _spectra(sides),
         _jacobians(sides),
@@ -33,6 +34,7 @@ def build(diagnosis: Diagnosis, compare: Diagnosis | None = None) -> report.Repo
         _images(sides),
         _left_out(sides),
         _numbers(sides),
+        report.Section(title="How it was made", items=[numbers.made_with(sides)]),
     ]
     title = f"Conditioning of {diagnosis.model}"
     return report.Report(
@@ -78,9 +80,16 @@ def _kappa(sides: Sequence[Side]) -> report.Section | None:
 
 
 def _heat(sides: Sequence[Side]) -> report.Section | None:
-    figures = [heat.sites(sides), heat.difference(sides) if len(sides) > 1 else None]
-    items = [figure for figure in figures if figure is not None]
-    return report.Section(title="Every site", items=items) if items else None
+    figure = heat.sites(sides)
+    return report.Section(title="Every site", items=[figure]) if figure else None
+
+
+def _difference(sides: Sequence[Side]) -> report.Section | None:
+    figure = heat.difference(sides) if len(sides) > 1 else None
+    if figure is None:
+        return None
+    text = "Of the blocks and sites that both have a number for; above zero, B has more."
+    return report.Section(title="Difference B − A", text=text, items=[figure])
 
 
 def _attention(sides: Sequence[Side]) -> report.Section | None:
@@ -159,4 +168,4 @@ def _left_out(sides: Sequence[Side]) -> report.Section | None:
 
 
 def _numbers(sides: Sequence[Side]) -> report.Section:
-    return report.Section(title="Every number", items=[*numbers.tables(sides), numbers.made_with(sides)])
+    return report.Section(title="Every number", items=numbers.tables(sides))

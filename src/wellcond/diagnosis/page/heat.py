@@ -23,6 +23,7 @@ from wellcond.diagnosis.page.words import (
 from wellcond.probes.rows import Row
 
 _ROW_HEIGHT = 44
+_SITE_AXIS = {"autorange": "reversed", "showgrid": False}  # the first site on top
 _LOG_ABOVE = 30.0  # ratio of the largest to the smallest from which colours follow the logarithm
 
 
@@ -51,12 +52,11 @@ def difference(sides: Sequence[Side]) -> report.Figure | None:
             shown |= {site for _, site in apart}
     if not data:
         return None
-    layout = {"xaxis": block_axis(x for trace in data for x in trace["x"]), "yaxis": {"autorange": "reversed"}}
+    blocks = block_axis(x for trace in data for x in trace["x"])
+    layout = {"xaxis": blocks | {"showgrid": False}, "yaxis": _SITE_AXIS}
     choices = [report.Choice(name="quantity", options=options)] if len(options) > 1 else []
     height = 100 + _ROW_HEIGHT * len(shown)
-    return report.Figure(
-        data=data, layout=layout, height=height, choices=choices, caption="B − A: above zero, B has more."
-    )
+    return report.Figure(data=data, layout=layout, height=height, choices=choices)
 
 
 def _difference(quantity: str, apart: dict[Place, tuple[Row, Row]], number: int) -> dict[str, Any]:
@@ -99,8 +99,11 @@ def _figure(
         choices.append(report.Choice(name="model", options=[side.letter for side in sides], control="buttons"))
     return report.Figure(
         data=data,
-        layout={"yaxis": {"autorange": "reversed"}},
-        layouts=[({"model": number}, {"xaxis": block_axis(layers)}) for number, layers in enumerate(blocks)],
+        layout={"yaxis": _SITE_AXIS},
+        layouts=[
+            ({"model": number}, {"xaxis": block_axis(layers) | {"showgrid": False}})
+            for number, layers in enumerate(blocks)
+        ],
         height=100 + _ROW_HEIGHT * num_rows,
         choices=choices,
     )
