@@ -161,7 +161,7 @@ def findings() -> list[Finding]:
 
 
 def rich(model: str = "vit_tiny_patch16_224", layers: int = 12, seed: int = 0) -> Diagnosis:
-    grayed = [("image 1", "log κ 8.1"), ("SVD 0.625", "log κ 5.0"), ("DCT 0.85", "log κ 6.2")]
+    grayed = [("image 1", "as it is"), ("image 1", "SVD at ε = 0.625"), ("image 1", "DCT at ε = 0.85")]
     pictures = [*grayed, *((f"image {i}", "log κ 7.9") for i in range(2, 8))]
     return Diagnosis(
         model=model,

@@ -127,9 +127,9 @@ def _adviser(sides: Sequence[Side]) -> list[report.Section]:
     items: list[report.Item] = [adviser.numbers(advice) for _, advice in advised if advice is not None]
     if any(advice.sweep for _, advice in advised if advice is not None):
         items.append(adviser.figure(sides))
-    pictures = adviser.pictures(sides)
-    if pictures:
-        items.append(report.Gallery(pictures=pictures, columns=3))
+    gallery = adviser.gallery(sides)
+    if gallery is not None:
+        items.append(gallery)
     text = (
         "Token graying raises the small singular values (SVD) or cosine coefficients (DCT) of an image's patches "
         "before the model sees them. ε = 1 changes nothing; the lower, the better conditioned and the greyer."
@@ -142,7 +142,7 @@ def _images(sides: Sequence[Side]) -> report.Section | None:
         report.StoredPicture(png=t.png, title=side.hover(t.title), note=t.note)
         for side in sides
         for t in side.diagnosis.thumbnails
-        if not adviser.is_grayed(t.title)
+        if not adviser.is_grayed(t)
     ]
     if not pictures:
         return None

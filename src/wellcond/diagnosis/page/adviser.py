@@ -5,7 +5,7 @@ from typing import Any
 
 from wellcond import report
 from wellcond.diagnosis.page.words import METHOD_COLOUR, Side, short
-from wellcond.diagnosis.result import Advice
+from wellcond.diagnosis.result import Advice, Thumbnail
 
 
 def numbers(advice: Advice) -> report.Numbers:
@@ -89,19 +89,23 @@ def _curves(side: Side, advice: Advice) -> list[dict[str, Any]]:
     return data
 
 
-def is_grayed(title: str) -> bool:
-    """Whether a thumbnail shows what graying makes of an image, by its title: "SVD 0.7", "DCT 0.95"."""
-    return title.lower().startswith(("svd", "dct"))
+def is_grayed(thumbnail: Thumbnail) -> bool:
+    """Whether it shows what graying makes of an image: its note, or its title, begins with the method."""
+    return any(text.lower().startswith(tuple(METHOD_COLOUR)) for text in (thumbnail.title, thumbnail.note))
 
 
-def pictures(sides: Sequence[Side]) -> list[report.StoredPicture]:
-    """Each image that was grayed, followed by what graying makes of it."""
-    shown: list[report.StoredPicture] = []
+def gallery(sides: Sequence[Side]) -> report.Gallery | None:
+    """Each image that was grayed, followed by what graying makes of it. None where there are no such pictures."""
+    groups: list[list[report.StoredPicture]] = []
     for side in sides:
-        thumbnails = side.diagnosis.thumbnails
-        for number, thumbnail in enumerate(thumbnails):
-            follows = number + 1 < len(thumbnails) and is_grayed(thumbnails[number + 1].title)
-            if is_grayed(thumbnail.title) or follows:
-                title = side.hover(thumbnail.title)
-                shown.append(report.StoredPicture(png=thumbnail.png, title=title, note=thumbnail.note))
-    return shown
+        for thumbnail in side.diagnosis.thumbnails:
+            picture = report.StoredPicture(png=thumbnail.png, title=side.hover(thumbnail.title), note=thumbnail.note)
+            if groups and is_grayed(thumbnail):
+                groups[-1].append(picture)
+            else:
+                groups.append([picture])
+    shown = [group for group in groups if len(group) > 1]
+    if not shown:
+        return None
+    columns = max(map(len, shown)) if len({len(group) for group in shown}) == 1 else 0
+    return report.Gallery(pictures=[picture for group in shown for picture in group], columns=columns)
