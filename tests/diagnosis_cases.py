@@ -31,7 +31,7 @@ def row(layer: int, site: str, quantity: str, value: float | None, **other) -> R
 
 
 def rows(layers: int = 12, *, cut: str = "", heads: int = 3, seed: int = 0) -> list[Row]:
-    """log κ as in the papers, attention alone far above the rest; at block 3 some images at the floor, at block 7 all."""
+    """log κ as in the papers, attention alone far above; at block 3 some images are at the floor, at block 7 all."""
     rng = np.random.default_rng(seed)
     found = []
     for layer in range(layers):
@@ -203,7 +203,12 @@ def hostile() -> Diagnosis:
         num_images=2,
         image_size=(8, 8),
         tokens=EVIL,
-        rows=[*base.rows, row(0, EVIL, "log_kappa", 2.0), row(1, "sab_in", EVIL, 2.0), row(0, "head_" + EVIL, "attention_entropy", 1.0)],
+        rows=[
+            *base.rows,
+            row(0, EVIL, "log_kappa", 2.0),
+            row(1, "sab_in", EVIL, 2.0),
+            row(0, "head_" + EVIL, "attention_entropy", 1.0),
+        ],
         variants={EVIL: base.rows},
         spectra=[SiteSpectrum(layer=0, site=EVIL, log_sigma=(0.0, -1.0), std=(0.0, 0.1), floor=None, n=2, d=2)],
         jacobians=[jacobian(EVIL, EVIL, 0.5, complete=True)],

@@ -137,20 +137,19 @@ def _adviser(sides: Sequence[Side]) -> list[report.Section]:
     return [report.Section(title="Which ε", text=text, items=items)]
 
 
-def _images(sides: Sequence[Side]) -> report.Section | None:
-    pictures = [
-        report.StoredPicture(png=t.png, title=side.hover(t.title), note=t.note)
-        for side in sides
-        for t in side.diagnosis.thumbnails
-        if not adviser.is_grayed(t)
-    ]
-    if not pictures:
-        return None
-    used = " ".join(
+def _images(sides: Sequence[Side]) -> report.Section:
+    """What was measured. Images that the adviser has shown already are not put into the file twice."""
+    texts = [
         side.hover(f"{side.diagnosis.num_images} used; source: {side.diagnosis.source or 'not named'}.")
         for side in sides
-    )
-    return report.Section(title="Images", text=used, items=[report.Gallery(pictures=pictures)])
+    ]
+    advised = any(side.diagnosis.advice for side in sides)
+    groups = [group for side in sides for group in adviser.groups(side)]
+    pictures = [picture for group in groups if len(group) == 1 or not advised for picture in group]
+    if len(pictures) < sum(map(len, groups)):
+        texts.append("Those that were grayed are pictured above.")
+    gallery = [report.Gallery(pictures=pictures)] if pictures else []
+    return report.Section(title="Images", text=" ".join(texts), items=gallery)
 
 
 def _left_out(sides: Sequence[Side]) -> report.Section | None:

@@ -94,18 +94,22 @@ def is_grayed(thumbnail: Thumbnail) -> bool:
     return any(text.lower().startswith(tuple(METHOD_COLOUR)) for text in (thumbnail.title, thumbnail.note))
 
 
+def groups(side: Side) -> list[list[report.StoredPicture]]:
+    """Each image, followed by what graying makes of it."""
+    found: list[list[report.StoredPicture]] = []
+    for thumbnail in side.diagnosis.thumbnails:
+        picture = report.StoredPicture(png=thumbnail.png, title=side.hover(thumbnail.title), note=thumbnail.note)
+        if found and is_grayed(thumbnail):
+            found[-1].append(picture)
+        else:
+            found.append([picture])
+    return found
+
+
 def gallery(sides: Sequence[Side]) -> report.Gallery | None:
-    """Each image that was grayed, followed by what graying makes of it. None where there are no such pictures."""
-    groups: list[list[report.StoredPicture]] = []
-    for side in sides:
-        for thumbnail in side.diagnosis.thumbnails:
-            picture = report.StoredPicture(png=thumbnail.png, title=side.hover(thumbnail.title), note=thumbnail.note)
-            if groups and is_grayed(thumbnail):
-                groups[-1].append(picture)
-            else:
-                groups.append([picture])
-    shown = [group for group in groups if len(group) > 1]
+    """The images that were grayed, before and after. None where there are none."""
+    shown = [group for side in sides for group in groups(side) if len(group) > 1]
     if not shown:
         return None
-    columns = max(map(len, shown)) if len({len(group) for group in shown}) == 1 else 0
+    columns = len(shown[0]) if len({len(group) for group in shown}) == 1 else 0
     return report.Gallery(pictures=[picture for group in shown for picture in group], columns=columns)

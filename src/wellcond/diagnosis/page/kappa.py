@@ -83,7 +83,7 @@ def _traces(
 ) -> list[dict[str, Any]]:
     common = {
         "type": "scatter",
-        "legendgroup": site,
+        "legendgroup": site_name(site),
         "when": {CHOICE: number},
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
@@ -136,7 +136,15 @@ def _band(side: Side, site: str, curve: list[Row], number: int) -> list[dict[str
         return []
     band = {"type": "scatter", "mode": "none", "fill": "toself", "fillcolor": colour(site), "opacity": 0.13}
     return [
-        band | {"x": x, "y": y, "legendgroup": site, "showlegend": False, "hoverinfo": "skip", "when": {CHOICE: number}}
+        band
+        | {
+            "x": x,
+            "y": y,
+            "legendgroup": site_name(site),
+            "showlegend": False,
+            "hoverinfo": "skip",
+            "when": {CHOICE: number},
+        }
     ]
 
 
@@ -149,7 +157,7 @@ def _shadow(site: str, curve: list[Row], number: int) -> dict[str, Any]:
         "y": [short(row.value) for row in curve],
         "line": {"color": colour(site), "width": 1.5},
         "opacity": 0.35,
-        "legendgroup": site,
+        "legendgroup": site_name(site),
         "showlegend": False,
         "hoverinfo": "skip",
         "when": {CHOICE: number},

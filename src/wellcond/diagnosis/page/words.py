@@ -144,7 +144,7 @@ def kappa(log_kappa: float) -> str:
 
 def row_hover(row: Row) -> list[str]:
     """What a pointer on a point or a cell says, in lines."""
-    name = quantity_name(row.quantity)
+    name = report.plotly_text(quantity_name(row.quantity), 40)
     if row.value is None:
         reason = "rank-deficient to rounding" if is_infinite(row) else "not finite"
         first = f"{name} = ∞" if is_infinite(row) else f"{name}: no value"
