@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from diagnosis_cases import EVIL, findings, hostile, jacobian, poor, rich, row, rows
@@ -14,15 +15,15 @@ from wellcond.diagnosis.page.spectra import thinned
 from wellcond.report import Cards, Figure, Numbers, Report, Table
 
 
-def section(report: Report, title: str):
+def section(report: Report, title: str) -> Any:
     return next(s for s in report.sections if s.title == title)
 
 
-def figure(report: Report, title: str) -> Figure:
+def figure(report: Report, title: str) -> Any:
     return next(item for item in section(report, title).items if isinstance(item, Figure))
 
 
-def shown(figure: Figure, **choice: int) -> list:
+def shown(figure: Figure, **choice: int) -> list[Any]:
     """The traces that are drawn under a choice."""
     names = {name.replace("_", "-"): number for name, number in choice.items()}
     return [t for t in figure.data if all(names.get(name, 0) == at for name, at in t.get("when", {}).items())]
@@ -83,7 +84,7 @@ def test_kappa_has_the_four_curves_and_what_is_infinite_is_no_number():
 
 def test_bands_are_mean_plus_and_minus_std_and_stop_at_a_gap():
     band = next(t for t in figure(build(rich()), "κ by block").data if t.get("fill") == "toself")
-    values = {r.layer: r for r in rich().rows if (r.site, r.quantity) == ("sab_out", "log_kappa")}
+    values: Any = {r.layer: r for r in rich().rows if (r.site, r.quantity) == ("sab_out", "log_kappa")}
     assert band["x"] == [*range(7), *range(6, -1, -1), None, *range(8, 12), *range(11, 7, -1), None]
     for x, y, sign in zip(band["x"][:14], band["y"][:14], [1] * 7 + [-1] * 7, strict=True):
         assert y == pytest.approx(values[x].value + sign * values[x].std, rel=1e-3)
@@ -115,7 +116,7 @@ def test_a_flat_map_is_not_painted_in_all_colours():
 def test_difference_is_b_less_a_where_both_have_a_number():
     a, b = rich(), rich(layers=5, seed=3)
     cells = figure(build(a, b), "Difference B − A").data[0]
-    of = [{(r.layer, r.site): r.value for r in d.rows if r.quantity == "log_kappa"} for d in (a, b)]
+    of: Any = [{(r.layer, r.site): r.value for r in d.rows if r.quantity == "log_kappa"} for d in (a, b)]
     assert cells["x"] == [0, 1, 2, 3, 4]
     assert cells["z"][0][4] == pytest.approx(of[1][4, "sab_in"] - of[0][4, "sab_in"], rel=1e-3)
 
@@ -132,7 +133,7 @@ def test_findings_that_appear_and_vanish():
 
 
 def test_what_is_not_known_of_a_jacobian_is_said():
-    table = next(item for item in section(build(rich()), "Jacobians").items if isinstance(item, Table))
+    table: Any = next(item for item in section(build(rich()), "Jacobians").items if isinstance(item, Table))
     words = {(r[0], r[1]): r[2] for r in table.rows}
     assert words["block 6, attention", "as it is"].startswith("not known: at least ")
     assert words["block 6, attention", "as it is"].endswith("no upper bound is known")
@@ -164,10 +165,10 @@ def test_pictures_are_in_the_file_once():
 
 
 def test_every_row_is_in_a_table():
-    tables = [item for item in section(build(rich()), "Every number").items if isinstance(item, Table)]
+    tables: list[Any] = [item for item in section(build(rich()), "Every number").items if isinstance(item, Table)]
     assert all(table.folded for table in tables)
     assert (
-        sum(int(re.search(r"\((\d+) rows\)", t.folded)[1]) for t in tables if "rows" in t.folded) == len(rows()) + 120
+        sum(int(re.findall(r"\((\d+) rows\)", t.folded)[0]) for t in tables if "rows" in t.folded) == len(rows()) + 120
     )
     line = tables[0].rows[3 * 5 + 1]
     assert line[:2] == [3, "sab_out"] and line[2].endswith("(55 of 64)")
