@@ -124,7 +124,7 @@ def _adviser(sides: Sequence[Side]) -> list[report.Section]:
     advised = [(side, side.diagnosis.advice) for side in sides if side.diagnosis.advice is not None]
     if not advised:
         return []
-    items: list[report.Item] = [adviser.numbers(advice) for _, advice in advised if advice is not None]
+    items: list[report.Item] = [adviser.numbers(side, advice) for side, advice in advised if advice is not None]
     if any(advice.sweep for _, advice in advised if advice is not None):
         items.append(adviser.figure(sides))
     gallery = adviser.gallery(sides)
@@ -162,7 +162,7 @@ def _left_out(sides: Sequence[Side]) -> report.Section | None:
     if not rows:
         return None
     folded = f"{len(rows)} lines" if len(rows) > 12 else ""
-    table = report.Table(columns=["", "what and why"], rows=rows, wrap=True, folded=folded)
+    table = report.Table(columns=["", ""], rows=rows, wrap=True, folded=folded)
     return report.Section(title="What is missing", items=[table])
 
 

@@ -8,19 +8,16 @@ from wellcond.diagnosis.page.words import METHOD_COLOUR, Side, short
 from wellcond.diagnosis.result import Advice, Thumbnail
 
 
-def numbers(advice: Advice) -> report.Numbers:
+def numbers(side: Side, advice: Advice) -> report.Numbers:
     """Before, target, and the advised ε of each method."""
+    size = f"patches of {advice.patch_size[0]} × {advice.patch_size[1]}: {advice.n} × {advice.d}"
     items: list[tuple[str, report.Cell, str]] = [
-        (
-            "log κ of the images",
-            advice.log_kappa,
-            f"patches of {advice.patch_size[0]} × {advice.patch_size[1]}: {advice.n} × {advice.d}",
-        ),
-        ("target", advice.target, "log κ asked for"),
+        (side.hover("log κ of the images"), advice.log_kappa, size),
+        (side.hover("target"), advice.target, "log κ asked for"),
     ]
     for method, epsilon in advice.epsilon.items():
         note = "none in its sweep reaches the target" if epsilon is None else "the largest ε that reaches it"
-        items.append((f"ε for {method.upper()}", "–" if epsilon is None else f"{epsilon:.3g}", note))
+        items.append((side.hover(f"ε for {method.upper()}"), "–" if epsilon is None else f"{epsilon:.3g}", note))
     return report.Numbers(items=items)
 
 

@@ -61,10 +61,11 @@ def difference(sides: Sequence[Side]) -> report.Figure | None:
 
 def _difference(quantity: str, apart: dict[Place, tuple[Row, Row]], number: int) -> dict[str, Any]:
     values = {place: b.value - a.value for place, (a, b) in apart.items()}  # pyright: ignore[reportOperatorIssue]
+    name = report.plotly_text(quantity_name(quantity), 40)
     hovers = {
         place: "<br>".join([
             f"<b>block {place[0]}</b> · {site_name(place[1])}",
-            f"{report.plotly_text(quantity_name(quantity), 40)}: {report.format_cell(a.value)} → {report.format_cell(b.value)}",
+            f"{name}: {report.format_cell(a.value)} → {report.format_cell(b.value)}",
             f"B − A = {values[place]:+.3g}",
         ])
         for place, (a, b) in apart.items()
