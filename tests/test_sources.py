@@ -3,6 +3,7 @@
 import io
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -11,6 +12,8 @@ import timm
 import torch
 from PIL import Image
 from pyarrow import parquet
+from timm.data.config import resolve_model_data_config
+from timm.data.transforms_factory import create_transform
 
 from wellcond.data.batches import Preprocessing, image_batches
 from wellcond.data.procedural import procedural
@@ -141,7 +144,7 @@ def test_what_is_left_when_there_are_not_enough(write, tmp_path):
 @by_kind
 def test_a_source_of_damaged_pictures_only(write, tmp_path):
     source = open_source(write(tmp_path / "set", [None] * 300))
-    with pytest.raises(ValueError, match="no readable image in .*set; 300 skipped, first "):
+    with pytest.raises(ValueError, match=r"no readable image in .*set; 300 skipped, first "):
         read(source, 2)
 
 
@@ -184,7 +187,7 @@ def test_a_model_is_fed_as_timm_feeds_it(name, tmp_path):
     for index in range(3):
         Image.fromarray(procedural(index, size=300).image[: 300 - 40 * index]).save(tmp_path / f"{index}.png")
     model = timm.create_model(name)
-    expected = timm.data.create_transform(**timm.data.resolve_model_data_config(model), is_training=False)
+    expected: Any = create_transform(**resolve_model_data_config(model), is_training=False)
     batches = list(image_batches(open_source(tmp_path), 3, Preprocessing(model), batch_size=2))
     assert [len(batch) for batch in batches] == [2, 1]
     for index, image in enumerate(torch.cat(batches)):

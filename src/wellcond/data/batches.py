@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from PIL import Image
-from timm.data import create_transform, resolve_model_data_config
+from timm.data.config import resolve_model_data_config
+from timm.data.transforms_factory import create_transform
 from torch import Tensor, nn
 
 from .reading import read_pictures
@@ -29,7 +30,9 @@ class Preprocessing:
         if channels != 3:
             raise ValueError(f"the model takes {channels} channels; pictures have 3")
         self.mean, self.std, self.crop_pct = config["mean"], config["std"], config["crop_pct"]
-        self._transform = create_transform(**config, is_training=False, use_prefetcher=True)  # uint8, as its loader
+        self._transform: Any = create_transform(
+            **config, is_training=False, use_prefetcher=True
+        )  # uint8, as its loader
 
     @property
     def side(self) -> int:

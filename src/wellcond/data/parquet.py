@@ -104,8 +104,7 @@ def _rows_of_group(
             raise ValueError(f"{shard.name!r} is damaged: {error}; fetch it again") from None
         end = start + batch.num_rows
         inside, rows = np.split(rows, [np.searchsorted(rows, end)])
-        for row, values in zip(inside.tolist(), batch.take(pyarrow.array(inside - start)).to_pylist(), strict=True):
-            yield row, values
+        yield from zip(inside.tolist(), batch.take(pyarrow.array(inside - start)).to_pylist(), strict=True)
         start = end
 
 
