@@ -5,7 +5,7 @@ Numbers that are not finite are None, never inf or nan: JSON has neither, and a 
 
 from dataclasses import dataclass, field
 
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import Row, SiteSpectrum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,21 +25,8 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteSpectrum:
-    """Mean and standard deviation over images of ln(σ_k/σ_max), k = 1 … min(n, d), and of the floor, at one site."""
-
-    layer: int
-    site: str
-    log_sigma: tuple[float | None, ...]  # None: no image has a σ_k above zero
-    std: tuple[float | None, ...]
-    floor: float | None  # ln(floor/σ_max): what lies at or under it is rounding
-    n: int
-    d: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class JacobianCurve:
-    """Singular values of the Jacobian of one sub-block on one image, fed with the image grayed by `method` at `epsilon`.
+    """Singular values of the Jacobian of one sub-block on one image that was grayed by `method` at `epsilon`.
 
     Of the fields of `wellcond.jacobian.JacobianSpectrum`; `complete`: `sigma` holds all of them.
     """
