@@ -183,8 +183,8 @@ BAD = {
     "out is a file": (["test_vit", "--out", "TEXT"], ["text.txt", "is a file"]),
     "one file for both": (["test_vit", "--html", "x", "--json", "x"], ["both 'x'"]),
     "compare with nothing": (["test_vit", "--compare", "nowhere.json"], ["compare is 'nowhere.json'", "no file"]),
-    "compare with text": (["test_vit", "--compare", "TEXT"], ["compare is 'text.txt'", "no diagnosis"]),
-    "compare with other JSON": (["test_vit", "--compare", "LIST"], ["compare is 'list.json'", "no diagnosis"]),
+    "compare with text": (["test_vit", "--compare", "TEXT"], ["compare", "'text.txt'", "no JSON"]),
+    "compare with other JSON": (["test_vit", "--compare", "LIST"], ["compare", "'list.json'", "no diagnosis"]),
     "compare without a page": (["test_vit", "--compare", "LIST", "--json", "x.json"], ["--html"]),
 }  # fmt: skip
 
@@ -201,7 +201,7 @@ def test_a_mistake_is_one_line_and_exit_2(arguments, words, capsys):
     places |= {"OTHER": "other.safetensors", "TEXT/a.html": "text.txt/a.html"}
     before = sorted(Path().rglob("*"))
     verb = [] if arguments == ["diagnose"] else ["diagnose"]
-    assert main([*verb, *(places.get(a, a) for a in arguments)]) == 2
+    assert main([*verb, *(places[a] if a in places else a for a in arguments)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("wellcond: ") and captured.err.count("\n") == 1, captured.err

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from ..atomic import check_writable
 from ..config import DiagnoseConfig, to_command
 from ..data.sources import open_source
@@ -64,8 +66,8 @@ def _read_other(path: Path) -> "Diagnosis":
         raise ValueError(f"compare is {str(path)!r}, where there is no file; give the JSON of an earlier diagnosis")
     try:
         return Diagnosis.from_json(path)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"compare is {str(path)!r}, which is no diagnosis ({error}); write one with --json") from None
+    except ValueError as error:
+        raise ValueError(f"compare: {error}") from None
 
 
 def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis":
@@ -149,7 +151,7 @@ def _show(diagnosis: "Diagnosis", config: DiagnoseConfig) -> None:
         print(f"skipped {reason}", file=sys.stderr)
     if len(diagnosis.skipped) > MAX_NAMED:
         print(f"skipped {len(diagnosis.skipped) - MAX_NAMED} more", file=sys.stderr)
-    print(diagnosis)
+    Console(highlight=False).print(diagnosis)
     images = f"{diagnosis.num_images} images of {diagnosis.source}"
     if diagnosis.num_images < config.images:
         images += f" (all there are that can be read; {config.images} were asked for)"

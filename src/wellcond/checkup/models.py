@@ -11,6 +11,7 @@ from torch import nn
 
 from ..blocks import adapt, unadapt
 from ..config import DiagnoseConfig
+from ..graying import patch_size_of
 from .weights import Tensors, matched, misfit, num_classes_of, read_weights
 
 RANDOM, PRETRAINED = "random", "pretrained"
@@ -78,9 +79,8 @@ def _check_image_size(model: nn.Module, config: DiagnoseConfig) -> None:
     """ValueError if the model does not take images of that size: seen from its patches, or tried on one image."""
     size = config.image_size
     assert size is not None
-    patch: Any = getattr(getattr(model, "patch_embed", None), "patch_size", None)
-    patch = patch[0] if isinstance(patch, (tuple, list)) else patch
-    if isinstance(patch, int) and size % patch:
+    patch = _patch_side(model)
+    if size % patch:
         near = max(1, round(size / patch)) * patch
         raise ValueError(f"image size is {size}, not a multiple of the patch size {patch}; the nearest one is {near}")
     try:
@@ -89,6 +89,13 @@ def _check_image_size(model: nn.Module, config: DiagnoseConfig) -> None:
     except (RuntimeError, AssertionError, ValueError) as error:
         why = str(error).strip().splitlines()[0] if str(error).strip() else "its forward pass fails"
         raise ValueError(f"{config.model} does not take images of {size} pixels ({why[:150]})") from None
+
+
+def _patch_side(model: nn.Module) -> int:
+    try:
+        return patch_size_of(model)[0]
+    except ValueError:  # a convolutional stem: no patches
+        return 1
 
 
 def _with_weights(model: nn.Module, tensors: Tensors, config: DiagnoseConfig) -> nn.Module:
