@@ -32,9 +32,9 @@ class Preprocessing:
         if channels != 3:
             raise ValueError(f"the model takes {channels} channels; pictures have 3")
         self.mean, self.std, self.crop_pct = config["mean"], config["std"], config["crop_pct"]
-        self._transform: Any = create_transform(
-            **config, is_training=False, use_prefetcher=True
-        )  # uint8, as its loader
+        whole: Any = create_transform(**config, is_training=False, use_prefetcher=True)  # on uint8, as its loader does
+        # Without the last step, to a tensor: torch in many threads would start a pool of workers in each of them.
+        self._transforms = whole.transforms[:-1]
 
     @property
     def side(self) -> int:
