@@ -11,6 +11,8 @@ True
 import dataclasses
 import difflib
 import json
+import math
+import shlex
 import types
 import typing
 from dataclasses import dataclass
@@ -90,11 +92,82 @@ class DemoConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiagnoseConfig:
+    """Measure every block of a timm model: κ by layer, with and without skips.
+
+    wellcond diagnose vit_tiny_patch16_224 --data photos/ --weights model.safetensors
+    """
+
+    model: str
+    """A vision transformer of timm: vit_tiny_patch16_224."""
+    data: str = "procedural"
+    """Parquet file, folder of them or of images."""
+    images: int = 64
+    """How many images, spread over the data."""
+    weights: Path | None = None
+    """A .safetensors or .pth file; none: random."""
+    pretrained: bool = False
+    """timm's own weights."""
+    out: Path = Path("diagnosis")
+    """Folder of report.html, diagnosis.json."""
+    html: Path | None = None
+    """The page alone, here."""
+    json: Path | None = None
+    """The numbers alone, here."""
+    compare: Path | None = None
+    """JSON of another diagnosis, to set beside."""
+    fail_above: float | None = None
+    """Exit 1 if log κ of any site is above."""
+    tokens: Literal["all", "patch"] = "all"
+    """patch: without class and register tokens."""
+    no_jacobian: bool = False
+    """Leave the Jacobians out."""
+    target: float | None = None
+    """log κ that the advised ε should reach."""
+    gray: Literal["no", "svd", "dct"] = "no"
+    """Gray the model's input."""
+    epsilon: float = 0.95
+    """Exponent of --gray."""
+    cut: Literal["no", "attention", "mlp", "both"] = "no"
+    """Cut these skips."""
+    image_size: int | None = None
+    """Side in pixels; none: the model's own."""
+    num_classes: int | None = None
+    """None: those of the weights, or timm's."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is one."""
+    batch_size: int = 16
+    """Images in memory at once."""
+    double: bool = False
+    """Run the model in float64."""
+    seed: int = 0
+    """Of random weights and choice of images."""
+
+    def __post_init__(self) -> None:
+        for name in ("images", "batch_size", "image_size", "num_classes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name.replace('_', ' ')} is {value}; choose 1 or more")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; choose 0 or more")
+        for name, example in (("fail_above", 12), ("target", 6)):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"{name.replace('_', ' ')} is {value}; choose a log κ, for example {example}")
+        if not 0 < self.epsilon <= 1:
+            raise ValueError(f"epsilon is {self.epsilon}; choose it in (0, 1], for example 0.95")
+        if self.gray == "no" and self.epsilon != 0.95:
+            raise ValueError(f"epsilon is {self.epsilon}, but nothing is grayed; add --gray svd or --gray dct")
+        if self.weights is not None and self.pretrained:
+            raise ValueError(f"weights is {str(self.weights)!r}, and pretrained asks for timm's; choose one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchConfig:
     """Time graying, spectra or a diagnosis against what a user would pick otherwise; writes bench-*.json."""
 
     what: Literal["graying", "spectral", "diagnose"]
-    """What to time."""
+    """What to time: graying, spectral or diagnose."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
@@ -110,6 +183,26 @@ def to_json(config: Any) -> str:
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
         raise ValueError(f"to_json takes a config, not {config!r}")
     return json.dumps(dataclasses.asdict(config), indent=2, default=_encode, allow_nan=False) + "\n"
+
+
+def to_command(verb: str, config: Any) -> str:
+    """The command line that gives this config again; defaults are left out.
+
+    >>> to_command("gray", GrayConfig(source=Path("a b.jpg"), epsilon=0.6))
+    "wellcond gray 'a b.jpg' --epsilon 0.6"
+    """
+    words = ["wellcond", verb]
+    for entry in dataclasses.fields(config):
+        value, option = getattr(config, entry.name), entry.name.replace("_", "-")
+        if entry.default is dataclasses.MISSING:
+            words.append(str(value))
+        elif value == entry.default:
+            continue
+        elif entry.type is bool:  # a switch; none is on by default
+            words.append(f"--{option}")
+        else:
+            words += [f"--{option}", str(value)]
+    return shlex.join(words)
 
 
 def from_json(text: str, kind: type[Config]) -> Config:
