@@ -41,6 +41,12 @@ VERBS = {
         "time graying or spectra, write results/bench-*.json",
         needs="graying or spectral: wellcond bench graying",
     ),
+    "reproduce": Verb(
+        "ReproduceConfig",
+        "reproduction",
+        "measure a claim of the papers over seeds, write results/CLAIM.json",
+        needs="a claim: wellcond reproduce asa-kappa",
+    ),
 }
 
 

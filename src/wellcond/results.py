@@ -90,10 +90,10 @@ def write(path: Path, content: Mapping[str, Any], one_a_line: Collection[str]) -
 
     Each item of the fields in `one_a_line` has a line of its own: a changed number is a changed line.
     """
-    content = finite(content)
-    lines = [f" {_dump(key)}: {_field(value, key in one_a_line)}" for key, value in content.items()]
+    written: dict[str, Any] = finite(content)
+    lines = [f" {_dump(key)}: {_field(value, key in one_a_line)}" for key, value in written.items()]
     write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
-    return content
+    return written
 
 
 def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | None:
