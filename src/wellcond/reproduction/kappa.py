@@ -5,9 +5,9 @@ ViT-Tiny. Here on random weights (timm's initialization), for linear and for sof
 width (257 × 192, a ViT-Tiny of 64 pixels in patches of 4) and with fewer (197 × 768, ViT-B/16 at 224 pixels), in
 float64, so that rounding hides nothing above 1e-13 of the largest singular value.
 
-A fifth variant has one head and random LayerNorm biases: there Proposition 4.1 applies, and its bound is finite. With
-biases of zero LayerNorm's tokens sum to zero, so n ≥ d of them are rank-deficient, and so is what linear attention
-makes of them.
+A fifth variant has one head with orthogonal weights and random LayerNorm biases: there Proposition 4.1 applies with
+C = 1, as the paper has it, and both sides fit into float64 (with Gaussian weights neither does). With biases of zero
+LayerNorm's tokens sum to zero, so n ≥ d of them are rank-deficient, and so is what linear attention makes of them.
 """
 
 import math
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..attention import LinearAttention
 from ..blocks import SITES, adapt, normalise, record
 from ..spectral import spectrum
 from .claim import Claim, Judgement, Row, Run
@@ -29,7 +30,7 @@ from .statistics import mean_interval
 
 TINY = Shape(side=64, patch=4, width=192, heads=3, depth=12)
 BASE = Shape(side=224, patch=16, width=768, heads=12, depth=12)
-ONE_HEAD = "n ≥ d, linear, one head"
+ONE_HEAD = "n ≥ d, linear, one orthogonal head"
 SHAPES = {
     "n ≥ d, linear": TINY,
     "n ≥ d, softmax": TINY,
@@ -40,13 +41,13 @@ SHAPES = {
 _QUICK = Shape(side=16, patch=4, width=12, heads=3, depth=2), Shape(side=16, patch=8, width=24, heads=3, depth=2)
 QUICK = {name: _QUICK[shape is BASE] for name, shape in SHAPES.items()} | {ONE_HEAD: replace(_QUICK[0], heads=1)}
 NUM_PICTURES = 2
-NORM_BIAS = 0.1  # deviation of LayerNorm's biases in the variant with one head
+NORM_BIAS, WEIGHT_STD = 0.1, 0.02  # of the variant with one head; the second is timm's
 FAR = 1.0  # a gap of log κ from which "far above" is said: a factor e
 
 
 def settings(quick: bool) -> dict[str, Any]:
     shapes = {name: vars(shape) for name, shape in (QUICK if quick else SHAPES).items()}
-    return {"shapes": shapes, "pictures": NUM_PICTURES, "norm_bias": NORM_BIAS}
+    return {"shapes": shapes, "pictures": NUM_PICTURES, "norm_bias": NORM_BIAS, "weight_std": WEIGHT_STD}
 
 
 def measure(variant: str, seed: int, quick: bool) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def measure(variant: str, seed: int, quick: bool) -> dict[str, Any]:
     shape = (QUICK if quick else SHAPES)[variant]
     model = build(shape, "softmax" if "softmax" in variant else "linear", seed).double()
     if variant == ONE_HEAD:
-        _draw_norm_biases_(model, seed)
+        _redraw_(model, seed)
     images, _ = pictures(NUM_PICTURES, shape.side, seed)
     sink = _Spectra({0, shape.depth // 2, shape.depth - 1} if seed == 0 else set())
     with record(model, sink), torch.no_grad():
@@ -64,12 +65,19 @@ def measure(variant: str, seed: int, quick: bool) -> dict[str, Any]:
     return {"n": shape.num_tokens, "d": shape.width, **sink.plain(), "bounds": bounds}
 
 
-def _draw_norm_biases_(model: nn.Module, seed: int) -> None:
+def _redraw_(model: nn.Module, seed: int) -> None:
+    """LayerNorm biases at random; W_Q, W_K, W_V, W_O orthogonal, of the norm that timm's have."""
     generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
-            bias = torch.randn(module.bias.shape, generator=generator, dtype=torch.float64)
-            module.bias.data.copy_(NORM_BIAS * bias)
+            module.bias.data.copy_(NORM_BIAS * draw(*module.bias.shape))
+        elif isinstance(module, LinearAttention):
+            for W in (*module.qkv.weight.data.chunk(3), module.proj.weight.data):
+                W.copy_(WEIGHT_STD * len(W) ** 0.5 * torch.linalg.qr(draw(*W.shape)).Q)
 
 
 def _bounds(block: Any, X: Tensor, shape: Shape) -> dict[str, Any]:
