@@ -105,6 +105,8 @@ def _content(
         "scaled_down": claim.scaled_down,
         "quick": config.quick,
         **origin,
+        "device": claim.device,
+        "images": claim.images,
         "seeds": sorted({run["seed"] for run in runs}),
         "settings": settings,
         "verdict": judgement.verdict,

@@ -52,3 +52,4 @@ class Claim:
     judge: Callable[[Sequence[Run]], Judgement]
     sections: Callable[[dict[str, Any]], list[Section]] | None = None  # of the page, after the table
     device: str = "cpu"
+    images: str = "procedural"

@@ -35,8 +35,8 @@ REGIMES = {  # the ratios n/d of ViT-Tiny at 257 × 192 and of ViT-B at 197 × 7
     "n < d": Shape(side=24, patch=8, width=40, heads=2, depth=4),
 }
 QUICK = {
-    "n ≥ d": Shape(side=24, patch=8, width=6, heads=2, depth=2),
-    "n < d": Shape(side=16, patch=8, width=8, heads=2, depth=2),
+    "n ≥ d": Shape(side=24, patch=8, width=6, heads=2, depth=1),
+    "n < d": Shape(side=16, patch=8, width=8, heads=2, depth=1),
 }
 GRAYINGS: list[tuple[str, float] | None] = [None]
 GRAYINGS += [("svd", epsilon) for epsilon in (0.9, 0.8, 0.7, 0.6, 0.5)]
@@ -189,7 +189,7 @@ OTHERS: dict[str, Callable[[Array], float]] = {
 
 
 def _grayings(quick: bool) -> list[tuple[str, float] | None]:
-    return GRAYINGS[:1] + GRAYINGS[1:6:4] + GRAYINGS[6::4] if quick else GRAYINGS
+    return GRAYINGS[::5] if quick else GRAYINGS
 
 
 def _short(value: float) -> float | None:
