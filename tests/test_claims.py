@@ -229,7 +229,7 @@ def test_kappa_leaves_out_blocks_without_a_number():
 
 
 def test_kappa_verdicts():
-    assert kappa._verdict(3.0, (1.5, 4.5), 0) == "as in the paper"
+    assert kappa._verdict(3.0, (1.5, 4.5), 0) == kappa.AS_IN_THE_PAPER
     assert "not far" in kappa._verdict(0.7, (0.2, 1.2), 0)
     assert kappa._verdict(-1.0, (-2.0, -0.1), 0).startswith("reversed")
     assert kappa._verdict(0.1, (-1.0, 1.2), 0) == "not shown"

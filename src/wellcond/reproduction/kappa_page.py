@@ -29,32 +29,24 @@ def sections(content: dict[str, Any]) -> list[Section]:
 
 def _words(row: dict[str, Any]) -> str:
     out, total = row["log_kappa"]["sab_out"], row["log_kappa"]["sab_sum"]
-    numbers = (
-        f"log κ of SA(X) is {_number(out)} and of the sum {_number(total)}, means over blocks, pictures and seeds."
-    )
-    seen = (
-        "The paper's picture appears."
-        if row["verdict"] == "as in the paper"
-        else "The paper's picture does not appear:"
-    )
-    verdict = "" if row["verdict"] == "as in the paper" else f" {row['verdict']}."
-    deficient = f" Rank-deficient matrices of SA(X): {row['sab_out_rank_deficient']}."
+    told = [f"log κ of SA(X) is {_number(out)} and of the sum {_number(total)}, means over blocks, pictures and seeds."]
+    seen = "The paper's picture appears" if row["as_in_the_paper"] else "The paper's picture does not appear"
+    told.append(f"{seen}: {row['verdict']}. Rank-deficient matrices of SA(X): {row['sab_out_rank_deficient']}.")
     if out is None:
-        deficient += (
-            " LayerNorm without a bias makes every token sum to zero, so the tokens lack a direction, and linear "
-            "attention keeps the columns of its input: κ is infinite whatever the weights. Over the singular values "
-            f"above the floor, log κ is {row['sab_out_above_floor']:.1f}."
+        told.append(
+            "LayerNorm without a bias makes every token sum to zero, so n ≥ d tokens lack a direction, and the output "
+            "of linear attention lies in the span of their columns: κ is infinite whatever the weights. Over the "
+            f"singular values above the floor, log κ is {row['sab_out_above_floor']:.1f}."
         )
-    why = row["cubic_why_not"]
-    bound = (
-        f" The bound of Proposition 4.1 does not apply: {why}." if why else " The bound of Proposition 4.1 is drawn in."
+    if row["cubic_why_not"]:
+        told.append(f"The bound of Proposition 4.1 does not apply: {row['cubic_why_not']}.")
+    else:
+        told.append("The bound of Proposition 4.1 is drawn in.")
+    told.append(
+        "That of Proposition 4.2 applies to no block: the skip carries the tokens before LayerNorm, and M is not "
+        "symmetric." + ("" if row["cubic_why_not"] else " It is drawn for M = XᵀX/k, where it does.")
     )
-    if not why:
-        bound += (
-            " That of Proposition 4.2 does not apply to the block (its skip carries the tokens before LayerNorm, and M "
-            "is not symmetric); it is drawn for M = XᵀX/k, where it does."
-        )
-    return f"{numbers} {seen}{verdict}{deficient}{bound}"
+    return " ".join(told)
 
 
 def _by_block(runs: list[dict[str, Any]]) -> Figure:
