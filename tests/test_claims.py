@@ -105,7 +105,8 @@ def test_proxy_verdicts():
     verdicts = {row.name: row.verdict for row in judgement.rows}
     assert len(verdicts) == 12
     assert verdicts["up, attention"] == verdicts["up, attention and mlp"] == "a proxy"
-    assert verdicts["down, mlp"] == "reversed" and verdicts["one, mlp"] == "no interval: one seed"
+    assert verdicts["down, mlp"] == "reversed" and verdicts["one, mlp"] == "one seed"
+    assert "attention: a proxy 1, reversed 1" in judgement.verdict
     assert verdicts["noise, attention and mlp"] in ("not shown", "weakly")
     row = next(row for row in judgement.rows if row.name == "noise, mlp")
     points = [c for run in runs if run["variant"] == "noise" for c in run["curves"] if c["part"] == "mlp"]
@@ -124,7 +125,7 @@ def test_proxy_counts_what_it_leaves_out():
             if curve["part"] == "attention":
                 curve["out"] = [None] * 11
     attention, mlp, both = proxy.judge(runs).rows
-    assert attention.value is None and attention.verdict == both.verdict == "no number: rank-deficient"
+    assert attention.value is None and attention.verdict == both.verdict == "rank-deficient"
     assert (attention.more["num_points"], attention.more["num_left_out"]) == (0, 99)
     assert (mlp.more["num_points"], mlp.more["num_left_out"], mlp.more["num_jacobian_infinite"]) == (90, 9, 9)
     assert mlp.verdict == "a proxy"
@@ -134,7 +135,7 @@ def test_proxy_through_the_command_line(tmp_path, capsys):
     assert main(["reproduce", "asa-proxy", "--quick", "--seeds", "2", "--out", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "asa-proxy.json").read_text())
     rows = {row["name"]: row for row in content["rows"]}
-    assert rows["n ≥ d, linear, initial, attention"]["verdict"] == "no number: rank-deficient"
+    assert rows["n ≥ d, linear, initial, attention"]["verdict"] == "rank-deficient"
     assert rows["n < d, linear, initial, attention"]["num_left_out"] == 0
     assert -1 <= rows["n ≥ d, softmax, trained, mlp"]["value"] <= 1
     assert "asa-proxy.json" in capsys.readouterr().out

@@ -116,9 +116,11 @@ def judge(runs: Sequence[Run]) -> Judgement:
     for variant in dict.fromkeys(run["variant"] for run in runs):
         of_variant = [run for run in runs if run["variant"] == variant]
         rows += [_row(variant, parts, of_variant) for parts in (("attention",), ("mlp",), ("attention", "mlp"))]
-    counts = Counter(row.verdict for row in rows)
-    told = "; ".join(f"{verdict}: {count}" for verdict, count in counts.items())
-    return Judgement(rows=rows, verdict=f"Of {len(rows)} cases, {told}.")
+    told = []
+    for parts in ("attention", "mlp", "attention and mlp"):
+        counts = Counter(row.verdict for row in rows if row.name.endswith(f", {parts}"))
+        told.append(f"{parts}: {', '.join(f'{verdict} {count}' for verdict, count in counts.most_common())}")
+    return Judgement(rows=rows, verdict=f"Of {len(rows) // 3} models each — {'; '.join(told)}.")
 
 
 def _row(variant: str, parts: Sequence[str], runs: Sequence[Run]) -> Row:
@@ -148,9 +150,9 @@ def _row(variant: str, parts: Sequence[str], runs: Sequence[Run]) -> Row:
 
 def _verdict(value: float, interval: tuple[float, float] | None) -> str:
     if math.isnan(value):
-        return "no number: rank-deficient"
+        return "rank-deficient"
     if interval is None:
-        return "no interval: one seed"
+        return "one seed"
     low, high = interval
     if low > GOOD:
         return "a proxy"
