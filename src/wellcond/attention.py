@@ -104,12 +104,12 @@ class LinearAttention(Attention):
         B, n, _ = x.shape
         gated = getattr(self, "gate", None)  # not in every version of timm, like norm
         gate = gated(x).sigmoid() if gated is not None else None
-        Q, K, V = self.qkv(x).reshape(B, n, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        Q, K, V = self.qkv(x).reshape(B, n, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         Q, K = self.q_norm(Q), self.k_norm(K)
-        k = self.linear_k * (Q.shape[-1] ** 0.5 if self.linear_scale else 1.0)
+        k = self.linear_k * (self.head_dim**0.5 if self.linear_scale else 1.0)
         dropping = self.training and self.attn_drop.p > 0
         y = linear_attention(Q, K, V, k, self.attn_drop if dropping else None)
-        y = y.transpose(1, 2).reshape(B, n, -1)
+        y = y.transpose(1, 2).flatten(2)
         y = self.norm(y) if hasattr(self, "norm") else y
         y = y * gate if gate is not None else y
         return self.proj_drop(self.proj(y))
