@@ -90,13 +90,18 @@ class LinearAttention(Attention):
     """Mixed into the class of an attention; `linear_k` None is the original."""
 
     original: ClassVar[type]
-    no_map: ClassVar[str] = "its attention is linear, (1/k) Q Kᵀ V, without a softmax"
     linear_k: float | None
     linear_scale: bool
 
+    @property
+    def no_map(self) -> str:
+        """Why there is no softmax map, for `blocks.attention_map`."""
+        return "" if self.linear_k is None else "its attention is linear, (1/k) Q Kᵀ V, without a softmax"
+
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         if self.linear_k is None:
-            return super().forward(x, attn_mask, is_causal)
+            causal = {"is_causal": True} if is_causal else {}  # older versions of timm have no such argument
+            return super().forward(x, attn_mask=attn_mask, **causal)
         if attn_mask is not None or is_causal:
             raise ValueError(
                 "linear attention takes no mask, which acts through the softmax; set_attention(…, 'softmax')"
