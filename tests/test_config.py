@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellcond.config import BenchConfig, DemoConfig, GrayConfig, from_json, to_json
+from wellcond.config import BenchConfig, DemoConfig, GrayConfig, ReproduceConfig, from_json, to_json
 
 paths = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])).map(Path)
 
@@ -45,9 +45,18 @@ bench_configs = st.builds(
     out=paths,
     quick=st.booleans(),
 )
+reproduce_configs = st.builds(
+    ReproduceConfig,
+    claim=st.sampled_from(["asa-proxy", "asa-kappa"]),
+    seeds=st.integers(1, 100),
+    out=paths,
+    html=st.none() | paths,
+    again=st.booleans(),
+    quick=st.booleans(),
+)
 
 
-@given(gray_configs() | demo_configs | bench_configs)
+@given(gray_configs() | demo_configs | bench_configs | reproduce_configs)
 def test_round_trip_through_json(config):
     text = to_json(config)
     assert from_json(text, type(config)) == config

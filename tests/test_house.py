@@ -11,14 +11,14 @@ import wellcond
 
 SOURCE = Path(wellcond.__file__).parent
 FLOORS = {
-    0: {"config", "parsing", "report", "strip"},
+    0: {"config", "parsing", "report", "results", "strip"},
     1: {"spectral"},
     2: {"graying", "blocks"},
-    3: {"pictures", "skips"},
+    3: {"attention", "pictures", "skips"},
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
     6: {"data"},
-    8: {"bench", "checkup", "photos", "demo"},
+    8: {"bench", "checkup", "photos", "demo", "reproduction"},
     9: {"cli"},
     10: {"__main__"},
 }
@@ -36,6 +36,7 @@ PUBLIC = {
     "gray_tokens",
     "numerical_floor",
     "restore_skips",
+    "set_attention",
     "singular_values",
     "spectral_map",
     "stable_rank",
@@ -109,6 +110,7 @@ def test_torch_is_not_imported_before_work_begins():
     ]
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
     modules += ["wellcond.data.sources", "wellcond.data.parquet", "wellcond.data.reading", "wellcond.checkup"]
+    modules += ["wellcond.results", "wellcond.reproduction"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

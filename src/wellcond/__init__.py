@@ -4,6 +4,7 @@
     graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
     skips      cut_skips / restore_skips (model)
     diagnosis  diagnose (model × images → rows, findings, one page)
+    attention  set_attention (model): linear or softmax
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -27,6 +28,7 @@ _ROOM_OF = {
     "cut_skips": "skips",
     "restore_skips": "skips",
     "diagnose": "diagnosis",
+    "set_attention": "attention",
 }
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "gray_tokens",
     "numerical_floor",
     "restore_skips",
+    "set_attention",
     "singular_values",
     "spectral_map",
     "stable_rank",
@@ -47,6 +50,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from .attention import set_attention
     from .diagnosis import diagnose
     from .graying import TokenGraying, gray, gray_tokens, ungray
     from .skips import cut_skips, restore_skips

@@ -47,6 +47,12 @@ VERBS = {
         "time graying, spectra or a diagnosis, write results/bench-*.json",
         needs="graying, spectral or diagnose: wellcond bench graying",
     ),
+    "reproduce": Verb(
+        "ReproduceConfig",
+        "reproduction",
+        "measure a claim of the papers over seeds, write results/CLAIM.json",
+        needs="a claim: wellcond reproduce asa-kappa",
+    ),
 }
 
 
