@@ -4,6 +4,7 @@
     graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
     skips      cut_skips / restore_skips (model)
     diagnosis  diagnose (model × images → rows, findings, one page)
+    monitor    Monitor (a training loop)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -27,9 +28,11 @@ _ROOM_OF = {
     "cut_skips": "skips",
     "restore_skips": "skips",
     "diagnose": "diagnosis",
+    "Monitor": "monitor",
 }
 
 __all__ = [
+    "Monitor",
     "TokenGraying",
     "__version__",
     "condition_number",
@@ -49,6 +52,7 @@ __all__ = [
 if TYPE_CHECKING:
     from .diagnosis import diagnose
     from .graying import TokenGraying, gray, gray_tokens, ungray
+    from .monitor import Monitor
     from .skips import cut_skips, restore_skips
     from .spectral import (
         condition_number,
