@@ -13,6 +13,7 @@ import torch._dynamo
 from block_cases import CAIT, CONVMIXER, MODELS, SWIN, VIT, XCIT, images_of
 from test_generic_blocks import OwnModel
 from torch import nn
+from torch.multiprocessing.spawn import spawn
 from torch.nn import functional
 
 import wellcond as wc
@@ -256,7 +257,7 @@ def test_ddp(world, tmp_path):
     if world == 1:
         _ddp(0, 1, tmp_path)
     else:
-        torch.multiprocessing.spawn(_ddp, (world, tmp_path), nprocs=world)
+        spawn(_ddp, (world, tmp_path), nprocs=world)
     assert len((tmp_path / "0.jsonl").read_text().splitlines()) == 3
 
 

@@ -77,7 +77,7 @@ class Monitor:
         self._start: dict[tuple[int, str], float] = {}
         self._told: set[tuple[str, int | None]] = set()
         self._step = self._num_calls = 0
-        self._resumed = self._closed = False
+        self._begun = self._resumed = self._closed = False
         self.num_skipped = 0
         self.history: deque[Measurement] = deque(maxlen=keep)
         self.warnings: list[tuple[int, Finding]] = []
@@ -130,6 +130,7 @@ class Monitor:
             "step": self._step,
             "images": self._images if self._first is None else self._first.images,
             "start": [[*place, value] for place, value in self._start.items()],
+            "begun": self._begun,
             "told": sorted(self._told, key=str),
         }
 
@@ -141,6 +142,7 @@ class Monitor:
             raise ValueError(f"the state has no 'step', only {sorted(state)}; pass what state_dict() gave")
         self._step, self._resumed = int(state["step"]), True
         self._start = {(layer, site): value for layer, site, value in state.get("start", [])}
+        self._begun = bool(state.get("begun", False))
         self._told = {(kind, layer) for kind, layer in state.get("told", [])}
         if (images := state.get("images")) is not None:
             self._let_go()
@@ -183,13 +185,16 @@ class Monitor:
         """Keep and write a measurement; returns what is new in it."""
         measured = pending.measured()
         self._start = start_of(measured.rows, self._start)
-        found = alarms(measured.rows, measured.not_finite, self._start)
+        found = alarms(measured, self._start)
         measurement = Measurement(step=pending.step, rows=measured.rows, warnings=found)
         self.history.append(measurement)
         if self._journal is not None:
             self._journal.add(measurement)
         new = [finding for finding in found if (finding.kind, finding.layer) not in self._told]
         self._told |= {(finding.kind, finding.layer) for finding in new}
+        if not self._begun:
+            self._begun = True
+            new = [finding for finding in new if finding.severity == "warning"]
         self.warnings += [(pending.step, finding) for finding in new]
         return new
 
