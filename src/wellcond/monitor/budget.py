@@ -66,12 +66,14 @@ class Budget:
         self.limit, self.now = limit, now
         self.since: float | None = None
         self.spent = self.last = 0.0
+        self.num_counted = 0
 
     def add(self, seconds: float) -> None:
         """A measurement is over and took so long."""
         if self.since is None:
             self.since = self.now()
         else:
+            self.num_counted += 1
             self.spent += seconds
             self.last = seconds
 
