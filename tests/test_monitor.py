@@ -19,6 +19,7 @@ from torch.nn import functional
 import wellcond as wc
 from wellcond.blocks import adapted_blocks
 from wellcond.monitor import Monitor, WellcondWarning
+from wellcond.monitor.batch import FirstBatch
 from wellcond.monitor.measuring import Together
 from wellcond.probes import QUANTITIES, TOKEN_QUANTITIES, probe
 
@@ -208,6 +209,21 @@ def test_step_inside_autocast_leaves_no_casts_behind():
     assert half != table(monitor.rows)
 
 
+def test_step_inside_autocast_measures_the_weights_of_now():
+    """Autocast keeps the casts of a training pass, and the optimizer does not tell it that the weights have changed."""
+    model, images = VIT.create(), images_of(VIT)
+    monitor = Monitor(model, images=images)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(images).sum().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1.5)
+        monitor.step()
+    with torch.autocast("cpu", torch.bfloat16):
+        want = probe(model, [images], attention=False)
+    assert_same_rows(monitor.rows, want)
+
+
 def test_half_precision_batches_under_autocast():
     model = VIT.create()
     monitor = Monitor(model)
@@ -270,6 +286,7 @@ def test_copies_of_the_model_carry_nothing_of_the_monitor():
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
     for other in (twin, loaded):
+        assert not any(isinstance(hook, FirstBatch) for hook in other._forward_pre_hooks.values())
         other(images_of(VIT))
     assert not monitor._has_images()
     model(images_of(VIT))

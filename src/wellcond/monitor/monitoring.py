@@ -31,7 +31,8 @@ class Monitor:
     After the first step and then every `every` steps the model, with the weights it has then, runs once more on a few
     images, in eval mode and without gradients, uncompiled, under the autocast in which `step()` is called (mostly none:
     float32, without the rounding of bfloat16). Training is the same, bit for bit, as without a monitor. Other steps
-    cost nothing, and none waits for a GPU: numbers arrive some steps later, at the latest at `close()`.
+    cost nothing, and none waits for a GPU: numbers arrive some steps later, at the latest at `close()`. The pass is
+    `model(images)`, without further arguments.
 
     - `model`: what the loop calls, bare or wrapped: the result of `torch.compile`, DistributedDataParallel. Under
       torch.distributed rank 0 alone measures. Blocks that are not timm's are proven anew each time, which is slow:
