@@ -17,7 +17,7 @@ FLOORS = {
     3: {"attention", "pictures", "skips"},
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
-    6: {"data"},
+    6: {"data", "monitor"},
     8: {"bench", "checkup", "photos", "demo", "reproduction"},
     9: {"cli"},
     10: {"__main__"},
@@ -26,6 +26,7 @@ FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it
 FILES = sorted(SOURCE.rglob("*.py"))
 PUBLIC = {
+    "Monitor",
     "TokenGraying",
     "__version__",
     "condition_number",

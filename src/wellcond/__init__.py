@@ -5,6 +5,7 @@
     skips      cut_skips / restore_skips (model)
     diagnosis  diagnose (model × images → rows, findings, one page)
     attention  set_attention (model): linear or softmax
+    monitor    Monitor (a training loop)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -29,9 +30,11 @@ _ROOM_OF = {
     "restore_skips": "skips",
     "diagnose": "diagnosis",
     "set_attention": "attention",
+    "Monitor": "monitor",
 }
 
 __all__ = [
+    "Monitor",
     "TokenGraying",
     "__version__",
     "condition_number",
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from .attention import set_attention
     from .diagnosis import diagnose
     from .graying import TokenGraying, gray, gray_tokens, ungray
+    from .monitor import Monitor
     from .skips import cut_skips, restore_skips
     from .spectral import (
         condition_number,
