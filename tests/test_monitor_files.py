@@ -259,13 +259,3 @@ def test_warnings_are_not_repeated_after_resuming():
         warnings.simplefilter("error")
         resumed.step()
     assert resumed.history[-1].warnings and not resumed.warnings
-
-
-def test_the_benchmark_runs(capsys):
-    from wellcond.bench import monitor as bench
-
-    bench.main(["--device", "cpu", "--quick", "--rounds", "2"])
-    found = json.loads(capsys.readouterr().out)
-    assert found["num_measurements"] >= 2 and found["share"] == pytest.approx(
-        found["measurement_ms"] / (found["every"] * found["step_ms"])
-    )

@@ -1,24 +1,15 @@
 """What `Monitor` costs at its defaults: 100 steps of training with it against 100 steps without, all in one run.
 
-    python -m wellcond.bench.monitor --device cuda            ViT-Tiny/8 at 64 px, batch 1024, compiled
-    python -m wellcond.bench.monitor --device cuda --captured   the step as one CUDA graph, the monitor outside
-    python -m wellcond.bench.monitor --device cpu --quick     does it run?
-
-Prints one JSON object. `share`: what the monitor says that a measurement takes (on CUDA between two events), over 100
-plain steps. `ratio`: the monitored stretch over the plain one, by the clock of the device, with its bootstrap interval.
-The bar is 1 % for the first, and that the interval of the second holds 1.01 or less.
+`share`: what the monitor says that a measurement takes (on CUDA between two events), over 100 plain steps. `ratio`: the
+monitored stretch over the plain one, by the clock of the device, with its bootstrap interval.
 """
 
-import argparse
-import json
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..monitor import Monitor
-from .command import check_device
-from .record import hardware, versions
 from .steps import CapturedStep, Step
 from .timing import clock_for, interleave, timing_row
 from .training import build_vit
@@ -27,11 +18,21 @@ from .workloads import Training, training
 EVERY = 100
 
 
-def measure(work: Training, *, device: str, rounds: int, seed: int = 0, every: int = EVERY) -> dict[str, Any]:
+def rows(images: torch.Tensor, *, device: str, quick: bool, rounds: int) -> list[dict[str, Any]]:
+    """ViT-Tiny/8 at 64 px, the step compiled and, on CUDA, as one CUDA graph with the monitor outside."""
+    work = training("b", device=device, quick=quick)
+    every = 4 if quick else EVERY
+    found = [measure(replace(work, captured=False), images, rounds=rounds, every=every)]
+    if device == "cuda":
+        found.append(measure(work, images, rounds=rounds, every=every))
+    return found
+
+
+def measure(work: Training, images: torch.Tensor, *, rounds: int, seed: int = 0, every: int = EVERY) -> dict[str, Any]:
     """Stretches of `every` steps, so that each monitored one holds one measurement, in turn with plain ones."""
+    device = images.device.type
     generator = torch.Generator().manual_seed(seed)
-    images = torch.randn(work.batch, 3, work.size, work.size, generator=generator).to(device)
-    labels = torch.randint(work.num_classes, (work.batch,), generator=generator).to(device)
+    labels = torch.randint(work.num_classes, (len(images),), generator=generator).to(device)
     step: Step | CapturedStep = Step(
         build_vit(work, seed), device=device, compiled=work.compiled, capturable=work.captured
     )
@@ -53,39 +54,11 @@ def measure(work: Training, *, device: str, rounds: int, seed: int = 0, every: i
     row = timing_row(timings["monitored"], timings["plain"], seed=seed)
     costs, step_ms = monitor._budget, timings["plain"].median / every
     measurement_ms = 1e3 * costs.spent / max(costs.num_counted, 1)
-    return {
-        "workload": work.title,
+    return row | {
+        "name": f"ViT-Tiny/8 with a monitor, {'one CUDA graph' if work.captured else 'compiled'}",
         "every": every,
         "step_ms": step_ms,
         "measurement_ms": measurement_ms,
         "num_measurements": costs.num_counted,
         "share": measurement_ms / (every * step_ms),
-        "ratio": row["ratio"],
-        "ratio_ci": row["ratio_ci"],
     }
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m wellcond.bench.monitor", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--part", choices=["a", "b"], default="b", help="a: ViT-B/16, b: ViT-Tiny/8")
-    parser.add_argument("--captured", action="store_true", help="the step as one CUDA graph")
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run?")
-    parser.add_argument("--rounds", type=int, default=10)
-    given = parser.parse_args(arguments)
-    try:
-        check_device(given.device)
-    except ValueError as error:
-        parser.error(str(error))
-    work = training(given.part, device=given.device, quick=given.quick)
-    title = work.title if given.captured else work.title.replace(", the whole step as one CUDA graph", "")
-    work = replace(work, captured=given.captured and given.device == "cuda", title=title)
-    found = measure(work, device=given.device, rounds=given.rounds, every=4 if given.quick else EVERY)
-    origin = {"hardware": hardware(given.device), "versions": versions(), "captured": work.captured}
-    print(json.dumps({**found, **origin}, indent=1, ensure_ascii=False))
-
-
-if __name__ == "__main__":
-    main()
