@@ -212,7 +212,7 @@ def test_quick_diagnose(tmp_path):
     result = diagnose.run(BenchConfig(what="diagnose", out=tmp_path, quick=True))
     check_result(result, tmp_path / "bench-diagnose.json")
     rows = {r["name"]: r for r in result["rows"]}
-    assert rows["probe"]["error_log_kappa"] < 1e-3 and rows["probe"]["num_infinite"] < rows["probe"]["num_sites"]
+    assert rows["probe"]["error_log_kappa"] < 1e-3 and rows["probe"]["num_checked"] > 0
     assert rows["all sites"]["peak_memory_gib"] > 0
 
 

@@ -125,16 +125,15 @@ def _svdvals(model: Any, images: Any, rounds: int) -> list[dict[str, Any]]:
         "torch.linalg.svdvals": lambda: sites.through_svdvals(model, images),
         "probe": lambda: probe(model, [images], attention=False),
     }
-    few = images[: sites.NUM_CHECKED]
-    reference = sites.in_float64(model, few)
-    found = {
-        "torch.linalg.svdvals": sites.through_svdvals(model, few),
-        "probe": {(r.layer, r.site): r.value for r in probe(model, [few], attention=False, quantities=["log_kappa"])},
-    }
+
+    def by_probe(image: Any) -> dict[sites.Place, float | None]:
+        return {(r.layer, r.site): r.value for r in probe(model, [image], attention=False, quantities=["log_kappa"])}
+
+    checked = {"torch.linalg.svdvals": lambda image: sites.through_svdvals(model, image), "probe": by_probe}
     rows = _timed(calls, rounds, images.device.type, every={"torch.linalg.svdvals": 4 if images.is_cuda else 1})
     for row in rows:
         row |= {"ours": row["name"] == "probe", "speedup": 1 / row["ratio"]}
-        row |= sites.errors(found[row["name"]], reference)
+        row |= sites.errors(model, images, checked[row["name"]])
     return rows
 
 

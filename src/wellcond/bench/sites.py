@@ -3,6 +3,7 @@
 Nothing here uses `wellcond.spectral`; only the sites themselves come from `wellcond.blocks.record`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ Place = tuple[int, str]
 
 
 @torch.no_grad()
-def through_svdvals(model: nn.Module, images: Tensor) -> dict[Place, float]:
+def through_svdvals(model: nn.Module, images: Tensor) -> dict[Place, float | None]:
     """log κ, both ranks, cosine and kurtosis of every site from `torch.linalg.svdvals`; returns mean log κ.
 
     A block's input is the output of the block before: it is decomposed once, as `probe` does.
@@ -46,24 +47,27 @@ def through_svdvals(model: nn.Module, images: Tensor) -> dict[Place, float]:
 
 
 @torch.no_grad()
-def in_float64(model: nn.Module, images: Tensor) -> dict[Place, float]:
-    """Mean log κ of every site, from the same activations in float64 on the CPU."""
+def in_float64(model: nn.Module, image: Tensor) -> dict[Place, float]:
+    """log κ of every site of one image (1, C, H, W), from the same activations in float64 on the CPU."""
     found: dict[Place, float] = {}
 
     def measure(layer: int, site: str, X: Tensor) -> None:
-        sigma = torch.linalg.svdvals(X.cpu().double())
-        found[layer, site] = (sigma[..., 0] / sigma[..., -1]).log().mean().item()
+        sigma = torch.linalg.svdvals(X[0].cpu().double())
+        found[layer, site] = (sigma[0] / sigma[-1]).log().item()
 
     with record(model, measure):
-        model(images)
+        model(image)
     return found
 
 
-def errors(found: dict[Place, float | None], reference: dict[Place, float]) -> dict[str, Any]:
-    """The largest |Δ log κ| over the sites that are finite in both, and how many of them are not."""
-    differences = [abs(value - reference[place]) for place, value in found.items() if value is not None]
-    return {
-        "error_log_kappa": max(differences, default=None),
-        "num_sites": len(found),
-        "num_infinite": len(found) - len(differences),
-    }
+def errors(model: nn.Module, images: Tensor, by: Callable[[Tensor], dict[Place, float | None]]) -> dict[str, Any]:
+    """The largest |Δ log κ| of `by` over sites and the first images, where it is finite, and how often it is not."""
+    differences, num_infinite = [0.0], 0
+    for image in images[:NUM_CHECKED].split(1):
+        reference = in_float64(model, image)
+        for place, value in by(image).items():
+            if value is None:
+                num_infinite += 1
+            else:
+                differences.append(abs(value - reference[place]))
+    return {"error_log_kappa": max(differences), "num_checked": len(differences) - 1, "num_infinite": num_infinite}

@@ -20,7 +20,7 @@ from wellcond.probes.quantities import (
     of_attention,
     of_tokens,
 )
-from wellcond.probes.rows import Measured, Moments, Row
+from wellcond.probes.rows import Measured, Moments, Row, moments_of
 from wellcond.probes.spectra import SpectrumMoments
 
 _WITH_FLOOR = {*SPECTRAL, "attention_log_kappa"}
@@ -117,12 +117,13 @@ class Prober:
         """`numbers()`, come to the host, into the moments; the batch is over."""
         refused = {layer for layer, gap in zip(self.row_sums, numbers, strict=False) if gap > SOFTMAX_GAP}
         self.no_map |= {layer: self.if_refused[layer] for layer in refused}
-        for key, row in zip(self.batch, numbers[len(self.row_sums) :].reshape(len(self.batch), -1), strict=True):
+        values = numbers[len(self.row_sums) :].reshape(len(self.batch), -1)
+        for key, moments in zip(self.batch, moments_of(values), strict=True):
             (layer, site), _ = key
             if layer in refused and _is_of_attention(site):
                 self.shapes.pop(key[0], None)
             else:
-                self.moments.setdefault(key, Moments()).add(row)
+                self.moments.setdefault(key, Moments()).add(*moments)
         self.batch, self.row_sums = {}, {}
 
     def measured(self) -> Measured:

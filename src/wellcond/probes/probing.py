@@ -108,13 +108,15 @@ def _num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int]:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode inside; each module's own mode, and what earlier recordings left on adapted blocks, afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    contexts = [(block, block._context) for block in adapted_blocks(model)]
+    modules = list(model.modules())
+    modes = [module.training for module in modules]
+    contexts = [(block, block._context) for block in modules if isinstance(block, Adapted)]
     try:
         model.eval()
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module, training in zip(modules, modes, strict=True):
+            if module.training != training:  # nn.Module's own assignment looks through its parameters first
+                object.__setattr__(module, "training", training)
         for block, context in contexts:
             block._context = context
