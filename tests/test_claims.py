@@ -126,6 +126,7 @@ def test_proxy_counts_what_it_leaves_out():
                 curve["out"] = [None] * 11
     attention, mlp, both = proxy.judge(runs).rows
     assert attention.value is None and attention.verdict == both.verdict == "rank-deficient"
+    assert both.more["output_ntk"]["value"] is None  # it would be that of the MLP alone
     assert (attention.more["num_points"], attention.more["num_left_out"]) == (0, 99)
     assert (mlp.more["num_points"], mlp.more["num_left_out"], mlp.more["num_jacobian_infinite"]) == (90, 9, 9)
     assert mlp.verdict == "a proxy"

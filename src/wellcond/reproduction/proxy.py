@@ -136,7 +136,9 @@ def _row(variant: str, parts: Sequence[str], runs: Sequence[Run]) -> Row:
     more["num_output_infinite"] = int((~np.isfinite(everything[:, 2])).sum())
     more["num_jacobian_infinite"] = int((~np.isfinite(everything[:, 3])).sum())
     for name, statistic in OTHERS.items():
-        more[name] = {"value": _short(statistic(pooled)), "interval": _shorts(seed_bootstrap(kept, statistic))}
+        more[name] = {"value": None, "interval": None}
+        if complete:
+            more[name] = {"value": _short(statistic(pooled)), "interval": _shorts(seed_bootstrap(kept, statistic))}
     return Row(
         name=f"{variant}, {' and '.join(parts)}",
         paper="a proxy",
