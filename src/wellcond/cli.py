@@ -38,8 +38,8 @@ VERBS = {
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",
-        "time graying or spectra, write results/bench-*.json",
-        needs="graying or spectral: wellcond bench graying",
+        "time graying, spectra or a diagnosis, write results/bench-*.json",
+        needs="graying, spectral or diagnose: wellcond bench graying",
     ),
     "reproduce": Verb(
         "ReproduceConfig",

@@ -91,9 +91,9 @@ class DemoConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time graying or spectra against what a user would pick otherwise; writes bench-*.json."""
+    """Time graying, spectra or a diagnosis against what a user would pick otherwise; writes bench-*.json."""
 
-    what: Literal["graying", "spectral"]
+    what: Literal["graying", "spectral", "diagnose"]
     """What to time."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""

@@ -39,7 +39,7 @@ class SiteSpectrum:
 
 @dataclass(frozen=True, kw_only=True)
 class JacobianCurve:
-    """Singular values of the Jacobian of one sub-block on one image, fed with the image grayed by `method` at `epsilon`.
+    """Singular values of the Jacobian of one sub-block on one image, fed with the image grayed by `method`.
 
     Of the fields of `wellcond.jacobian.JacobianSpectrum`; `complete`: `sigma` holds all of them.
     """
