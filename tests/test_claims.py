@@ -13,7 +13,7 @@ from torch import nn
 
 import wellcond as wc
 from wellcond.cli import main
-from wellcond.reproduction import kappa, kappa_bounds, models, proxy
+from wellcond.reproduction import kappa, kappa_bounds, models, proxy, proxy_verdict
 
 
 def log_kappa(X):
@@ -115,6 +115,15 @@ def test_proxy_verdicts():
     same = [scipy_spearman(c["out"], c["jacobian"]) for c in points]
     assert row.more["same_block"]["value"] == pytest.approx(np.mean(same), abs=1e-4)
     assert row.more["output_ntk"]["value"] == 1.0 and len(row.values) == 4
+
+
+def test_a_seed_that_is_drawn_twice_counts_twice():
+    points = [
+        proxy_verdict._points(made_up("v", seed, relation), ["mlp"])
+        for seed, relation in enumerate((np.exp, np.negative))
+    ]
+    assert proxy_verdict._within(np.concatenate(points)) == pytest.approx(0)
+    assert proxy_verdict._within(np.concatenate([points[0], *points])) == pytest.approx(1 / 3)
 
 
 def test_proxy_counts_what_it_leaves_out():
