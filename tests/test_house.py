@@ -17,8 +17,8 @@ FLOORS = {
     3: {"attention", "pictures", "skips"},
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
-    6: {"data"},
-    8: {"bench", "photos", "demo", "reproduction"},
+    6: {"data", "monitor"},
+    8: {"bench", "checkup", "photos", "demo", "reproduction"},
     9: {"cli"},
     10: {"__main__"},
 }
@@ -26,10 +26,12 @@ FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it
 FILES = sorted(SOURCE.rglob("*.py"))
 PUBLIC = {
+    "Monitor",
     "TokenGraying",
     "__version__",
     "condition_number",
     "cut_skips",
+    "diagnose",
     "effective_rank",
     "gray",
     "gray_tokens",
@@ -108,6 +110,7 @@ def test_torch_is_not_imported_before_work_begins():
         "wellcond.strip",
     ]
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
+    modules += ["wellcond.data.sources", "wellcond.data.parquet", "wellcond.data.reading", "wellcond.checkup"]
     modules += ["wellcond.results", "wellcond.reproduction"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

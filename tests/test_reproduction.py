@@ -111,7 +111,7 @@ def test_a_file_of_another_kind_is_named(content, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [([], "needs a claim"), (["asa-prox"], "asa-proxy"), (["asa-proxy", "--seeds", "0"], "seeds is 0"),
-     (["asa-proxy", "--seed", "3"], "--seeds"), (["asa-proxy", "--out", "FILE"], "name a folder")],
+     (["asa-proxy", "--seed", "3"], "--seeds"), (["asa-proxy", "--out", "FILE"], "name another folder")],
 )  # fmt: skip
 def test_mistakes_are_one_line(arguments, words, tmp_path, capsys):
     (tmp_path / "file").write_text("")

@@ -3,7 +3,9 @@
     spectral   singular_values, condition_number, effective_rank, stable_rank, numerical_floor, spectral_map
     graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
     skips      cut_skips / restore_skips (model)
+    diagnosis  diagnose (model × images → rows, findings, one page)
     attention  set_attention (model): linear or softmax
+    monitor    Monitor (a training loop)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -26,14 +28,18 @@ _ROOM_OF = {
     "ungray": "graying",
     "cut_skips": "skips",
     "restore_skips": "skips",
+    "diagnose": "diagnosis",
     "set_attention": "attention",
+    "Monitor": "monitor",
 }
 
 __all__ = [
+    "Monitor",
     "TokenGraying",
     "__version__",
     "condition_number",
     "cut_skips",
+    "diagnose",
     "effective_rank",
     "gray",
     "gray_tokens",
@@ -48,7 +54,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .attention import set_attention
+    from .diagnosis import diagnose
     from .graying import TokenGraying, gray, gray_tokens, ungray
+    from .monitor import Monitor
     from .skips import cut_skips, restore_skips
     from .spectral import (
         condition_number,

@@ -109,15 +109,6 @@ def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | Non
     return found
 
 
-def check_folder(out: Path) -> None:
-    """ValueError before anything is measured where results could not be written."""
-    nearest = next(p for p in (out, *out.absolute().parents) if p.exists())
-    if not nearest.is_dir():
-        raise ValueError(f"out is {str(out)!r}, but {str(nearest)!r} is a file: name a folder.")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"out is {str(out)!r}, where you may not write: name another folder.")
-
-
 def _field(value: Any, one_a_line: bool) -> str:
     if one_a_line and isinstance(value, Mapping):
         return "{\n" + ",\n".join(f"  {_dump(k)}: {_dump(v)}" for k, v in value.items()) + "\n }"

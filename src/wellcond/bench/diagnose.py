@@ -2,6 +2,7 @@
 
     sites    all rows of all sites, once with attention maps and once without
     svdvals  the rows of the sites against the same rows through ``torch.linalg.svdvals``
+    monitor  training with a `Monitor` at its defaults against the same without
 
 On CUDA: ViT-B/16, 256 images of 224 px (64 for the comparison: svdvals takes tens of seconds); on the CPU: ViT-Tiny/16,
 32 images (8). Random weights, real photographs, the model's forward pass included. The error is that of log κ against
@@ -20,8 +21,9 @@ from .images import load_pictures, normalise
 from .record import Record
 from .timing import clock_for, interleave, timing_row
 
-PARTS = ["sites", "svdvals"]
+PARTS = ["sites", "svdvals", "monitor"]
 SEED = 0
+SEEDS = {"images": SEED, "weights": SEED, "bootstrap": SEED}
 SIZES = {  # device → (model, images, images of the comparison, rounds)
     "cuda": ("vit_base_patch16_224", 256, 64, 7),
     "cpu": ("vit_tiny_patch16_224", 32, 8, 3),
@@ -36,6 +38,7 @@ def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: 
 BARS = (
     _bar("all sites of ViT-B/16, 256 images, seconds", "sites", "cuda", "seconds", 3.0, attention=False),
     _bar("all sites, times faster than through svdvals", "svdvals", "cuda", "speedup", 20, "at least", ours=True),
+    _bar("Monitor at its defaults, share of the training step", "monitor", "cuda", "share", 0.01),
     _bar("all sites of ViT-Tiny/16 on the CPU, 32 images, seconds", "sites", "cpu", "seconds", 30.0),
     _bar("the same, peak memory of the process, GiB", "sites", "cpu", "peak_memory_gib", 4.0),
     *(
@@ -48,7 +51,7 @@ BARS = (
 def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = None) -> dict[str, Any]:
     """Measure ``parts`` ("sites"; None: all) and merge them into the results file."""
     check_device(config.device)
-    chosen = chosen_parts(parts, PARTS, PARTS)
+    chosen = chosen_parts(parts, PARTS, PARTS if config.device == "cuda" or config.quick else PARTS[:2])
     record = Record(
         what="diagnose",
         out=config.out,
@@ -74,6 +77,8 @@ def _measure(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], dict
     import timm
     import torch
 
+    if part == "monitor":
+        return _monitor(config)
     name, count, fewer, rounds = QUICK if config.quick else SIZES[config.device]
     torch.manual_seed(SEED)
     model = timm.create_model(name).to(config.device).eval()
@@ -82,15 +87,24 @@ def _measure(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], dict
     pictures = load_pictures(config.data, count=number, size=size, seed=SEED)
     images = normalise(pictures.pixels, config.device)
     rows = _sites(model, images, rounds) if part == "sites" else _svdvals(model, images, rounds)
-    seeds = {"images": SEED, "weights": SEED, "bootstrap": SEED}
-    settings = {"images": pictures.source, "seeds": seeds, "model": name, "num_images": number, "size": size}
+    settings = {"images": pictures.source, "seeds": SEEDS, "model": name, "num_images": number, "size": size}
     return rows, settings
+
+
+def _monitor(config: BenchConfig) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    from . import monitor, workloads
+
+    work = workloads.training("b", device=config.device, quick=config.quick)
+    pictures = load_pictures(config.data, count=work.batch, size=work.size, seed=SEED)
+    images = normalise(pictures.pixels, config.device)
+    rows = monitor.rows(images, device=config.device, quick=config.quick, rounds=2 if config.quick else 4)
+    return rows, {"images": pictures.source, "seeds": SEEDS, "model": work.title, "num_images": len(images)}
 
 
 def _sites(model: Any, images: Any, rounds: int) -> list[dict[str, Any]]:
     from ..probes import probe
 
-    batches = images.split(64 if images.is_cuda else 8)
+    batches = images.split(256 if images.is_cuda else 32)
     calls: dict[str, Callable[[], Any]] = {
         "all sites": lambda: probe(model, batches, attention=False),
         "all sites and attention maps": lambda: probe(model, batches),
@@ -117,15 +131,17 @@ def _svdvals(model: Any, images: Any, rounds: int) -> list[dict[str, Any]]:
         "torch.linalg.svdvals": sites.through_svdvals(model, few),
         "probe": {(r.layer, r.site): r.value for r in probe(model, [few], attention=False, quantities=["log_kappa"])},
     }
-    rows = _timed(calls, rounds, images.device.type)
+    rows = _timed(calls, rounds, images.device.type, every={"torch.linalg.svdvals": 4 if images.is_cuda else 1})
     for row in rows:
         row |= {"ours": row["name"] == "probe", "speedup": 1 / row["ratio"]}
         row |= sites.errors(found[row["name"]], reference)
     return rows
 
 
-def _timed(calls: dict[str, Callable[[], Any]], rounds: int, device: str) -> list[dict[str, Any]]:
-    timings = interleave(calls, rounds=rounds, warmup=1, clock=clock_for(device))
+def _timed(
+    calls: dict[str, Callable[[], Any]], rounds: int, device: str, every: dict[str, int] | None = None
+) -> list[dict[str, Any]]:
+    timings = interleave(calls, rounds=rounds, warmup=1, clock=clock_for(device), every=every)
     baseline = timings[next(iter(calls))]
     return [timing_row(timing, baseline) for timing in timings.values()]
 

@@ -15,14 +15,15 @@ from rich.progress import Progress
 from rich.table import Table
 
 from .. import report, results
+from ..atomic import check_writable
 from ..config import ReproduceConfig
 from .claim import Claim, Row, Run
 
 
 def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     """Measure the runs that are missing, judge all, write, print. Returns the content of the file."""
-    results.check_folder(config.out)
     path = config.out / f"{claim.name}.json"
+    check_writable(path, "out")
     settings = claim.settings(config.quick)
     kept = _kept(path, claim, config, settings)
     variants = claim.quick_variants if config.quick else claim.variants
