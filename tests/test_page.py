@@ -63,7 +63,7 @@ def test_a_mean_over_fewer_blocks_says_so():
     assert "the 11 of 12 blocks where it is finite" in facts["attention alone ①"][1]
 
 
-@pytest.mark.parametrize(("n", "d", "word"), [(197, 192, "bounds on κ apply"), (197, 768, "do not hold")])
+@pytest.mark.parametrize(("n", "d", "word"), [(197, 192, "of linear attention"), (197, 768, "do not hold")])
 def test_regime_in_words(n, d, word):
     given = replace(poor(), rows=[row(0, "sab_out", "log_kappa", 3.0, n=n, d=d)])
     assert word in section(build(given), "In short").text
