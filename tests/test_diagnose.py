@@ -270,6 +270,7 @@ def test_images_that_are_not_finite():
     diagnosis = wc.diagnose(VIT.create(), images)
     finding = next(f for f in diagnosis.findings if f.kind == "not_finite")
     assert finding.layer == 0 and "1 of 3 images" in finding.evidence and finding.severity == "warning"
+    assert finding.remedy.startswith("Look at the images")
     assert diagnosis.advice is not None
     broken = wc.diagnose(VIT.create(), images[1:2])
     assert all(row.value is None for row in broken.rows if row.quantity == "log_kappa")
