@@ -136,8 +136,8 @@ def _numerical_floor(sites: Sites, arithmetic: str) -> Iterator[Finding]:
             "the arithmetic can tell.",
             evidence=f"most at {worst[1]} of block {worst[0]}: {row.floor_count:.1f} of {min(row.n, row.d)} singular "
             f"values at the floor, κ infinite on {row.num_infinite} of {row.num_images} images",
-            remedy="Compare effective ranks and spectra there, not κ; a model in float64 (model.double()) has a lower "
-            "floor. A mean of log κ is over the other images only.",
+            remedy="Compare effective ranks and spectra there, not κ; a model in float64 (--double, or "
+            "model.double()) has a lower floor. A mean of log κ is over the other images only.",
         )
     for name, rounding in _HALF.items():
         if arithmetic.startswith(name):
