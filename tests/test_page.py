@@ -132,6 +132,16 @@ def test_findings_that_appear_and_vanish():
     assert ("evidence B", "another") in cards[2].details
 
 
+def test_a_finding_that_says_another_thing_of_each_is_not_of_both():
+    """Before and after graying: "grays its input already" is of one of them alone."""
+    *_, graying = findings()
+    already = replace(graying, text="The model grays its input already.")
+    page = build(replace(rich(), findings=[already]), replace(rich(), findings=[graying]))
+    (card,) = next(item for item in section(page, "Findings").items if isinstance(item, Cards)).items
+    assert card.label == "note · not the same in both" and card.text == "In A: The model grays its input already."
+    assert ("in B", graying.text) in card.details
+
+
 def test_what_is_not_known_of_a_jacobian_is_said():
     table: Any = next(item for item in section(build(rich()), "Jacobians").items if isinstance(item, Table))
     words = {(r[0], r[1]): r[2] for r in table.rows}
