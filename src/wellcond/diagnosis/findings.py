@@ -58,8 +58,8 @@ def _not_finite(sites: Sites, measured: Measured) -> Iterator[Finding]:
             text=f"Activations are NaN or infinite from block {layer} on.",
             evidence=f"first at {site} of block {layer}, on {count} of {total} images; those are left out of its rows",
             remedy=(_BEFORE_ANY_BLOCK if site == "sab_in" else "Look ")
-            + "for an overflow (float16 holds numbers up to 65504: use bfloat16 or float32) or for broken weights, and do "
-            "not trust what is measured behind it.",
+            + "for an overflow (float16 holds numbers up to 65504: use bfloat16 or float32) or for broken weights, "
+            "and do not trust what is measured behind it.",
         )
 
 
