@@ -238,6 +238,15 @@ def test_one_image_patch_tokens_and_parts_left_out():
     assert wc.diagnose(VIT.create(), images_of(VIT, 1), **PARTS).model == "vit_tiny_patch16_224"
 
 
+def test_images_that_require_a_gradient_are_taken_without_it():
+    """Nothing is differentiated with respect to them, and the model is not grayed."""
+    model, images = VIT.create(), images_of(VIT, 2)
+    want = wc.diagnose(model, images, **PARTS).rows
+    asking = images.clone().requires_grad_()
+    assert wc.diagnose(model, asking, **PARTS).rows == want == wc.diagnose(model, [asking * 1], **PARTS).rows
+    assert asking.grad is None
+
+
 def test_thumbnails_are_pictures_in_their_own_colours():
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
@@ -261,6 +270,7 @@ def test_images_that_are_not_finite():
     diagnosis = wc.diagnose(VIT.create(), images)
     finding = next(f for f in diagnosis.findings if f.kind == "not_finite")
     assert finding.layer == 0 and "1 of 3 images" in finding.evidence and finding.severity == "warning"
+    assert finding.remedy.startswith("Look at the images")
     assert diagnosis.advice is not None
     broken = wc.diagnose(VIT.create(), images[1:2])
     assert all(row.value is None for row in broken.rows if row.quantity == "log_kappa")

@@ -105,6 +105,27 @@ def test_generic_adapter_refuses_what_it_cannot_prove(kind):
     assert [type(m) for m in model.modules()] == before
 
 
+def test_generic_adapter_refuses_a_block_that_returns_more_than_its_tokens():
+    """As MViT v2 does: tokens and their grid."""
+
+    class Pair(Own):
+        def forward(self, x, bias=None):
+            return super().forward(x, bias), x.shape
+
+    class PairModel(OwnModel):
+        def forward(self, images):
+            x = self.embed(images).flatten(2).mT
+            for block in self.blocks:
+                x, _ = block(x)
+            return self.head(x.mean(1))
+
+    model, images = PairModel("pre"), torch.randn(2, 3, 32, 32)
+    model.blocks = nn.ModuleList([Pair("pre"), Pair("pre")])
+    with pytest.raises(ValueError, match=r"'blocks.0' \(Pair\) returns a tuple"):
+        adapt(model, images)
+    assert [type(block) for block in model.blocks] == [Pair, Pair]
+
+
 def test_generic_adapter_asks_for_a_batch_and_names_obstacles():
     model, images = OwnModel("pre"), torch.randn(1, 3, 32, 32)
     with pytest.raises(ValueError, match=r"Own\) is of no family.*pass images="):

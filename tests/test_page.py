@@ -63,7 +63,7 @@ def test_a_mean_over_fewer_blocks_says_so():
     assert "the 11 of 12 blocks where it is finite" in facts["attention alone ①"][1]
 
 
-@pytest.mark.parametrize(("n", "d", "word"), [(197, 192, "bounds on κ apply"), (197, 768, "do not hold")])
+@pytest.mark.parametrize(("n", "d", "word"), [(197, 192, "of linear attention"), (197, 768, "do not hold")])
 def test_regime_in_words(n, d, word):
     given = replace(poor(), rows=[row(0, "sab_out", "log_kappa", 3.0, n=n, d=d)])
     assert word in section(build(given), "In short").text
@@ -130,6 +130,16 @@ def test_findings_that_appear_and_vanish():
         "warning · block 0 · only in A", "warning · block 7 · only in B", "note · in both",
     ]  # fmt: skip
     assert ("evidence B", "another") in cards[2].details
+
+
+def test_a_finding_that_says_another_thing_of_each_is_not_of_both():
+    """Before and after graying: "grays its input already" is of one of them alone."""
+    *_, graying = findings()
+    already = replace(graying, text="The model grays its input already.")
+    page = build(replace(rich(), findings=[already]), replace(rich(), findings=[graying]))
+    (card,) = next(item for item in section(page, "Findings").items if isinstance(item, Cards)).items
+    assert card.label == "note · not the same in both" and card.text == "In A: The model grays its input already."
+    assert ("in B", graying.text) in card.details
 
 
 def test_what_is_not_known_of_a_jacobian_is_said():

@@ -42,6 +42,10 @@ class GenericPostNorm(AnyDropPath, PostNorm):
     pass
 
 
+class _NoTensor(Exception):
+    """A block returned something else; says what."""
+
+
 def looks_like_a_block(module: nn.Module) -> bool:
     return all(isinstance(getattr(module, name, None), nn.Module) for name in ("norm1", "attn", "norm2", "mlp"))
 
@@ -64,8 +68,13 @@ def _proven(name: str, block: nn.Module, call: Call | None) -> type[Adapted]:
     if taken := members & {*vars(Adapted), *vars(PreNorm), *Adapted.__annotations__} - _OURS_AND_THEIRS:
         raise ValueError(f"{what} has members of its own named {', '.join(sorted(taken))}; rename them to adapt it")
     for mixin in (GenericPreNorm, GenericPostNorm):
-        if _holds(mixin, block, call):
-            return mixin
+        try:
+            if _holds(mixin, block, call):
+                return mixin
+        except _NoTensor as kind:
+            raise ValueError(
+                f"{what} returns a {kind}, and only blocks that return tokens alone can be proven"
+            ) from None
     raise ValueError(
         f"{what} has norm1, attn, norm2 and mlp, but is neither x + attn(norm1(x)), x + mlp(norm2(x)) nor "
         "x + norm1(attn(x)), x + norm2(mlp(x)): its output or gradients differ. "
@@ -99,6 +108,8 @@ def _outcome(block: nn.Module, call: Call) -> list[Tensor | None]:
     with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []), torch.enable_grad():
         torch.manual_seed(0)
         y = block(x, *args, **kwargs)
+        if not isinstance(y, Tensor):
+            raise _NoTensor(type(y).__name__)
         inputs = [x, *(p for p in block.parameters() if p.requires_grad)]
         return [y.detach(), *torch.autograd.grad(y, inputs, torch.randn_like(y), allow_unused=True)]
 

@@ -112,12 +112,14 @@ class _Stream:
     def __iter__(self) -> Iterator[Tensor]:
         batches: Any = self.images
         if isinstance(batches, Tensor):
+            batches = batches.detach()  # nothing is graded here, and `check_pixels` refuses what would be
             check_pixels(batches)
             batches = batches.split(_AT_ONCE.get(self.device.type, 32)) if len(batches) else ()
         for batch in batches:
             if not isinstance(batch, Tensor) or batch.ndim != 4:
                 yield batch  # `measure` says what is wrong with it
                 continue
+            batch = batch.detach()
             check_pixels(batch)
             if (room := NUM_KEPT - sum(map(len, self.first))) > 0 and len(batch):
                 self.first.append(batch[:room].detach().clone())  # not a view, which would hold the whole batch

@@ -25,6 +25,8 @@ WELL_CONDITIONED = 3.0
 """log κ of the input under which graying has nothing to do: that of the sums in Fig. 1b. Photographs have 6 to 9."""
 _HALF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # relative rounding of one entry
 
+_BEFORE_ANY_BLOCK = "Look at the images, which may hold NaN themselves, and at the patch embedding; then "
+
 
 def findings(
     measured: Measured, advice: Advice | None, *, arithmetic: str = "float32", graying: str = "", attends: bool = True
@@ -55,8 +57,9 @@ def _not_finite(sites: Sites, measured: Measured) -> Iterator[Finding]:
             layer=layer,
             text=f"Activations are NaN or infinite from block {layer} on.",
             evidence=f"first at {site} of block {layer}, on {count} of {total} images; those are left out of its rows",
-            remedy="Look for an overflow (float16 holds numbers up to 65504: use bfloat16 or float32) or for broken "
-            "weights, and do not trust what is measured behind it.",
+            remedy=(_BEFORE_ANY_BLOCK if site == "sab_in" else "Look ")
+            + "for an overflow (float16 holds numbers up to 65504: use bfloat16 or float32) or for broken weights, "
+            "and do not trust what is measured behind it.",
         )
 
 
@@ -133,8 +136,8 @@ def _numerical_floor(sites: Sites, arithmetic: str) -> Iterator[Finding]:
             "the arithmetic can tell.",
             evidence=f"most at {worst[1]} of block {worst[0]}: {row.floor_count:.1f} of {min(row.n, row.d)} singular "
             f"values at the floor, κ infinite on {row.num_infinite} of {row.num_images} images",
-            remedy="Compare effective ranks and spectra there, not κ; a model in float64 (model.double()) has a lower "
-            "floor. A mean of log κ is over the other images only.",
+            remedy="Compare effective ranks and spectra there, not κ; a model in float64 (--double, or "
+            "model.double()) has a lower floor. A mean of log κ is over the other images only.",
         )
     for name, rounding in _HALF.items():
         if arithmetic.startswith(name):

@@ -13,7 +13,7 @@ def numbers(side: Side, advice: Advice) -> report.Numbers:
     size = f"patches of {advice.patch_size[0]} × {advice.patch_size[1]}: {advice.n} × {advice.d}"
     items: list[tuple[str, report.Cell, str]] = [
         (side.hover("log κ of the images"), advice.log_kappa, size),
-        (side.hover("target"), advice.target, "log κ asked for"),
+        (side.hover("target"), advice.target, "log κ to reach"),
     ]
     for method, epsilon in advice.epsilon.items():
         note = "none in its sweep reaches the target" if epsilon is None else "the largest ε that reaches it"

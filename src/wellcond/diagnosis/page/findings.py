@@ -28,13 +28,15 @@ def _card(group: list[tuple[Side, Finding]], num_sides: int) -> report.Card:
     side, finding = group[0]
     blocks = list(dict.fromkeys(str(f.layer) for _, f in group if f.layer is not None))
     label = _tone(group) + (f" · block {' and '.join(blocks)}" if blocks else "")
-    if num_sides > 1:
-        label += " · in both" if len(group) > 1 else f" · only in {side.letter}"
     same = all(other.text == finding.text for _, other in group)
+    if num_sides > 1:
+        both = " · in both" if same else " · not the same in both"
+        label += both if len(group) > 1 else f" · only in {side.letter}"
     texts = [] if same else [(f"in {s.letter}", f.text) for s, f in group[1:]]
     evidence = _merged("evidence", [(s.letter, f.evidence) for s, f in group])
     remedy = _merged("what to do", [(s.letter, f.remedy) for s, f in group])
-    return report.Card(tone=_tone(group), label=label, text=finding.text, details=[*texts, *evidence, *remedy])
+    text = finding.text if same else f"In {side.letter}: {finding.text}"
+    return report.Card(tone=_tone(group), label=label, text=text, details=[*texts, *evidence, *remedy])
 
 
 def _merged(name: str, parts: list[tuple[str, str]]) -> list[tuple[str, str]]:

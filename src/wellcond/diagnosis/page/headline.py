@@ -86,7 +86,7 @@ def _regime_in_words(sides: Sequence[Side]) -> str:
     """What n and d mean for κ: docs/theory.md has the counterexamples."""
     wide = {n < d for side in sides for n, d in _shapes(side)}
     if wide == {False}:
-        return "With n ≥ d, no fewer tokens than width, the papers' bounds on κ apply."
+        return "With n ≥ d, no fewer tokens than width, the papers' bounds on κ (of linear attention) can hold."
     if wide == {True}:
         return "With n < d, fewer tokens than width, the papers' bounds on κ do not hold; compare spectra, not κ alone."
     return (
