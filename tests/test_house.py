@@ -11,14 +11,14 @@ import wellcond
 
 SOURCE = Path(wellcond.__file__).parent
 FLOORS = {
-    0: {"config", "parsing", "report", "strip"},
+    0: {"config", "parsing", "report", "results", "strip"},
     1: {"spectral"},
     2: {"graying", "blocks"},
-    3: {"pictures", "skips"},
+    3: {"attention", "pictures", "skips"},
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
     6: {"data"},
-    8: {"bench", "photos", "demo"},
+    8: {"bench", "photos", "demo", "reproduction"},
     9: {"cli"},
     10: {"__main__"},
 }
@@ -35,6 +35,7 @@ PUBLIC = {
     "gray_tokens",
     "numerical_floor",
     "restore_skips",
+    "set_attention",
     "singular_values",
     "spectral_map",
     "stable_rank",

@@ -3,6 +3,7 @@
     spectral   singular_values, condition_number, effective_rank, stable_rank, numerical_floor, spectral_map
     graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
     skips      cut_skips / restore_skips (model)
+    attention  set_attention (model): linear or softmax
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -25,6 +26,7 @@ _ROOM_OF = {
     "ungray": "graying",
     "cut_skips": "skips",
     "restore_skips": "skips",
+    "set_attention": "attention",
 }
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "gray_tokens",
     "numerical_floor",
     "restore_skips",
+    "set_attention",
     "singular_values",
     "spectral_map",
     "stable_rank",
@@ -44,6 +47,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from .attention import set_attention
     from .graying import TokenGraying, gray, gray_tokens, ungray
     from .skips import cut_skips, restore_skips
     from .spectral import (

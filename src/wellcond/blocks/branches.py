@@ -57,6 +57,8 @@ def attention_map(block: nn.Module, X: Tensor, *, check: bool = True) -> Tensor:
     if block.no_map:
         raise ValueError(f"{kind} has no softmax attention over its tokens: {block.no_map}")
     attention = block.attn
+    if reason := getattr(attention, "no_map", ""):  # attention.py: linear
+        raise ValueError(f"{kind} has no softmax attention over its tokens: {reason}")
     maps: list[Tensor] = []
     fused = getattr(attention, "fused_attn", None)
     drop = getattr(attention, "attn_drop", None)
