@@ -1,0 +1,138 @@
+"""A file in results/: where its numbers come from (commit, hardware, versions), and how it is written. Floor 0.
+
+Benchmarks and claims both write such files, and tables are made from them. torch is imported only where the hardware
+is looked at.
+"""
+
+import datetime
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .atomic import write_bytes
+
+PACKAGES = ("wellcond", "torch", "timm", "numpy", "triton", "torch-dct")
+
+
+def origin(command: str, device: str, commit: str | None = None) -> dict[str, Any]:
+    """What was run, on which code, on what, with what, when."""
+    return {
+        "command": command,
+        "commit": commit or git_commit(),
+        "hardware": hardware(device),
+        "versions": versions(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def hardware(device: str) -> dict[str, Any]:
+    """GPU or CPU model, and what decides its speed."""
+    import torch
+
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        return {
+            "gpu": properties.name,
+            "memory_gib": round(properties.total_memory / 2**30, 1),
+            "multiprocessors": properties.multi_processor_count,
+            "cuda": torch.version.cuda,
+        }
+    return {"cpu": _cpu_model(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what the numbers depend on; null for what is not here."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = getattr(sys.modules.get(name), "__version__", None)  # a bare folder on the path
+    return found
+
+
+def git_commit() -> str | None:
+    """The commit of this checkout, with "+" if the package's files differ; None outside a checkout."""
+    package = Path(__file__).parent
+
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *words], cwd=package, capture_output=True, text=True)
+
+    try:
+        if git("ls-files", "--error-unmatch", __file__).returncode:
+            return None  # an installed copy, perhaps inside somebody else's checkout
+        head = git("rev-parse", "HEAD").stdout.strip()
+        return head + ("+" if git("diff", "--quiet", "HEAD", "--", ".").returncode else "")
+    except OSError:
+        return None
+
+
+def finite(value: Any) -> Any:
+    """The same with null for NaN and infinity: JSON knows neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    return value
+
+
+def write(path: Path, content: Mapping[str, Any], one_a_line: Collection[str]) -> dict[str, Any]:
+    """Write `content` as JSON, whole or not at all, and return it as it was written (`finite`).
+
+    Each item of the fields in `one_a_line` has a line of its own: a changed number is a changed line.
+    """
+    content = finite(content)
+    lines = [f" {_dump(key)}: {_field(value, key in one_a_line)}" for key, value in content.items()]
+    write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    return content
+
+
+def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | None:
+    """What `write` wrote, with the fields `needed`; None where there is no file, ValueError where it is another's."""
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+    except ValueError:  # not JSON, or not even text
+        found = None
+    if not isinstance(found, dict) or not set(needed) <= set(found):
+        raise ValueError(f"{str(path)!r} holds no {what}: move it away or give another --out.")
+    return found
+
+
+def check_folder(out: Path) -> None:
+    """ValueError before anything is measured where results could not be written."""
+    nearest = next(p for p in (out, *out.absolute().parents) if p.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"out is {str(out)!r}, but {str(nearest)!r} is a file: name a folder.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"out is {str(out)!r}, where you may not write: name another folder.")
+
+
+def _field(value: Any, one_a_line: bool) -> str:
+    if one_a_line and isinstance(value, Mapping):
+        return "{\n" + ",\n".join(f"  {_dump(k)}: {_dump(v)}" for k, v in value.items()) + "\n }"
+    if one_a_line:
+        return "[\n" + ",\n".join(f"  {_dump(item)}" for item in value) + "\n ]"
+    return _dump(value)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
