@@ -1,23 +1,8 @@
-"""Every config dataclass, and each one ⇄ JSON. Floor 0: plain data, no torch.
+"""Configs of the verbs that look and measure: gray, demo, bench."""
 
-A config is complete and frozen: what is written to `config.json` is all that a verb needs to run again.
-The docstring under a field is its help text on the command line.
-
->>> config = GrayConfig(source=Path("cat.jpg"), method="svd", epsilon=0.6)
->>> from_json(to_json(config), GrayConfig) == config
-True
-"""
-
-import dataclasses
-import difflib
-import json
-import types
-import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-Config = TypeVar("Config")
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,68 +88,3 @@ class BenchConfig:
     """Folder of the JSON files."""
     quick: bool = False
     """Few repeats and small batches: does it run? Not for publishing."""
-
-
-def to_json(config: Any) -> str:
-    """One config as JSON text: sorted as declared, paths as text."""
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        raise ValueError(f"to_json takes a config, not {config!r}")
-    return json.dumps(dataclasses.asdict(config), indent=2, default=_encode, allow_nan=False) + "\n"
-
-
-def from_json(text: str, kind: type[Config]) -> Config:
-    """The config of class `kind` that `to_json` wrote; missing fields take their defaults."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    return _decode(value, kind, kind.__name__)
-
-
-def _encode(value: Any) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise ValueError(f"a config cannot hold {value!r}")
-
-
-def _decode(value: Any, kind: Any, where: str) -> Any:
-    """`value` from JSON as the type `kind`; `where` names the field in errors."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        for option in arguments:
-            try:
-                return _decode(value, option, where)
-            except ValueError:
-                continue
-    elif origin is Literal:
-        if any(value == option and type(value) is type(option) for option in arguments):
-            return value
-        raise ValueError(f"{where} is {value!r}; choose one of {', '.join(map(repr, arguments))}")
-    elif origin is tuple and isinstance(value, list):
-        return tuple(_decode(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
-    elif dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return _decode_dataclass(value, typing.cast(type, kind), where)
-    elif kind is Path and isinstance(value, str):
-        return Path(value)
-    elif kind is float and type(value) in (int, float):
-        return float(value)
-    elif isinstance(kind, type) and type(value) is kind:  # type(), not isinstance: True is no int here
-        return value
-    raise ValueError(f"{where} is {value!r}; expected {getattr(kind, '__name__', kind)}")
-
-
-def _decode_dataclass(value: dict[str, Any], kind: type, where: str) -> Any:
-    hints = typing.get_type_hints(kind)
-    for name in value:
-        if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(hints)}"
-            raise ValueError(f"{where} has no field {name!r}{hint}")
-    required = {
-        f.name
-        for f in dataclasses.fields(kind)
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    }
-    if missing := sorted(required - set(value)):
-        raise ValueError(f"{where} needs {', '.join(missing)}")
-    return kind(**{name: _decode(item, hints[name], f"{where}.{name}") for name, item in value.items()})

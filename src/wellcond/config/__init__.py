@@ -1,0 +1,33 @@
+"""Every config dataclass, and each one ⇄ JSON. Floor 0: plain data, no torch.
+
+A config is complete and frozen: what is written to `config.json` is all that a verb needs to run again.
+The docstring under a field is its help text on the command line.
+
+    verbs      GrayConfig, DemoConfig, BenchConfig
+    model      ModelConfig, GrayingConfig: what is trained
+    data       DataConfig, AugmentConfig: on what
+    training   TrainConfig, OptimConfig: how; one TrainConfig is one experiment
+    encoding   to_json, from_json, changed_fields
+"""
+
+from wellcond.config.data import AugmentConfig, DataConfig
+from wellcond.config.encoding import changed_fields, from_json, to_json
+from wellcond.config.model import GrayingConfig, ModelConfig
+from wellcond.config.training import MAY_CHANGE, OptimConfig, TrainConfig
+from wellcond.config.verbs import BenchConfig, DemoConfig, GrayConfig
+
+__all__ = [
+    "MAY_CHANGE",
+    "AugmentConfig",
+    "BenchConfig",
+    "DataConfig",
+    "DemoConfig",
+    "GrayConfig",
+    "GrayingConfig",
+    "ModelConfig",
+    "OptimConfig",
+    "TrainConfig",
+    "changed_fields",
+    "from_json",
+    "to_json",
+]
