@@ -11,13 +11,14 @@ import wellcond
 
 SOURCE = Path(wellcond.__file__).parent
 FLOORS = {
-    0: {"config", "parsing", "report", "results", "strip"},
+    0: {"config", "parsing", "report", "results", "runs", "strip"},
     1: {"spectral"},
     2: {"graying", "blocks"},
     3: {"attention", "pictures", "skips"},
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
-    6: {"data"},
+    6: {"data", "optim", "objectives"},
+    7: {"training", "evaluation"},
     8: {"bench", "photos", "demo", "reproduction"},
     9: {"cli"},
     10: {"__main__"},
@@ -107,6 +108,7 @@ def test_torch_is_not_imported_before_work_begins():
         "wellcond.report",
         "wellcond.strip",
     ]
+    modules += ["wellcond.runs", "wellcond.results"]
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

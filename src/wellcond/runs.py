@@ -163,6 +163,7 @@ def sync_file(path: Path) -> None:
 
 def _write_json_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
+    sync_file(path)
     sync_folder(path.parent)
 
 

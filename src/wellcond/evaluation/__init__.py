@@ -1,0 +1,5 @@
+"""The judges: a model and images → numbers. Floor 7; they know neither the command line nor the disk."""
+
+from wellcond.evaluation.accuracy import Correct, accuracy, count_correct
+
+__all__ = ["Correct", "accuracy", "count_correct"]
