@@ -41,7 +41,7 @@ def test_checkpoints_at_other_steps_change_nothing(straight, tmp_path):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_killed_there_and_resumed(fault, straight, tmp_path):
     """kill -9 at an early and at a late call of the same place; the run is then finished by a third process."""
-    late = {"after an evaluation": 2}.get(fault, 5)
+    late = {"after an evaluation": 2, "while old ones are removed": 2}.get(fault, 5)
     for n in (2, late):
         assert finish(start(CONFIG, tmp_path / "run", fault=(fault, n))) == [-signal.SIGKILL], (fault, n)
     assert finish(start(CONFIG, tmp_path / "run")) == [0]

@@ -4,6 +4,7 @@ The supply keeps the rules of the real one: indices are a function of (seed, ste
 """
 
 import contextlib
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -154,6 +155,7 @@ def child(config: TrainConfig, out: str, fault: tuple[str, int] | None, rank: in
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
+    faulthandler.enable()
     if fault is not None:
         owner, name, then = FAULTS[fault[0]]
         setattr(owner, name, _nth(getattr(owner, name), fault[1], then))
@@ -185,12 +187,16 @@ def start(config: TrainConfig, out: Path, *, fault: Any = None, world_size: int 
     return processes
 
 
-def finish(processes: list[Any], timeout: float = 120) -> list[int]:
+def finish(processes: list[Any], timeout: float = 40) -> list[int]:
     """Exit codes; like torchrun, the first failure ends the others."""
     waiting = {p.sentinel: p for p in processes}
     while waiting:
         ended = multiprocessing.connection.wait(list(waiting), timeout)
-        if not ended:
+        if not ended:  # hangs: say where, then end it
+            for process in waiting.values():
+                os.kill(process.pid, signal.SIGABRT)
+                process.join(5)
+                process.kill()
             break
         for sentinel in ended:
             process = waiting.pop(sentinel)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@
     graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
     skips      cut_skips / restore_skips (model)
     attention  set_attention (model): linear or softmax
+    training   load (run directory → model, as it was trained)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -27,6 +28,7 @@ _ROOM_OF = {
     "cut_skips": "skips",
     "restore_skips": "skips",
     "set_attention": "attention",
+    "load": "training",
 }
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "effective_rank",
     "gray",
     "gray_tokens",
+    "load",
     "numerical_floor",
     "restore_skips",
     "set_attention",
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
         spectral_map,
         stable_rank,
     )
+    from .training import load
 
 
 def __getattr__(name: str) -> Any:

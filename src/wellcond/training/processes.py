@@ -6,15 +6,16 @@ all nodes see. A restarted group (`torchrun --max-restarts`) finds the last chec
 
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+Item = TypeVar("Item")
 TIMEOUT = datetime.timedelta(minutes=30)  # rank 0 may evaluate, write and verify while the others wait
 
 
@@ -125,9 +126,21 @@ def _shard(objective: nn.Module, processes: Processes) -> nn.Module:
                     isinstance(m, nn.ModuleList) for m in block.modules()
                 ):
                     fully_shard(block, mesh=mesh)
-    return fully_shard(objective, mesh=mesh)
+    # True also for the root: weights gathered by an evaluation (of the average) must not serve the next step
+    return fully_shard(objective, mesh=mesh, reshard_after_forward=True)
 
 
 def last_chunk_only(forward: nn.Module, is_last: bool) -> Any:
     """DDP adds gradients up over ranks only with the last chunk of an accumulated batch."""
     return forward.no_sync() if hasattr(forward, "no_sync") and not is_last else nullcontext()  # type: ignore[operator]
+
+
+def in_step(batches: Iterable[Item], processes: Processes, filler: Item) -> Iterator[Item]:
+    """As many items on every rank as the longest has: a sharded model runs on all ranks or on none."""
+    own = iter(batches)
+    while True:
+        item = next(own, None)
+        any_left = torch.tensor([item is not None], dtype=torch.int64, device=processes.device)
+        if not processes.sum_(any_left).item():
+            return
+        yield filler if item is None else item

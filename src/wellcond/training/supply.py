@@ -33,7 +33,7 @@ class Supply(Protocol):
         ...
 
     def validation(self) -> Iterable[tuple[Tensor, Tensor]]:
-        """This process's share of the validation set: images, labels (below 0: padding); equally many batches each."""
+        """This process's share of the validation set: images, labels (below 0: padding)."""
         ...
 
     def fixed_images(self, count: int) -> Tensor:

@@ -1,6 +1,7 @@
 """One run in flight: steps, the rows they leave, checkpoints, and the way back when numbers stop being finite."""
 
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +16,7 @@ from wellcond.runs import METRICS, TIMINGS, Log, Run
 from wellcond.training import checkpoints, monitoring
 from wellcond.training.capture import CapturedStep, capture
 from wellcond.training.models import build_model
-from wellcond.training.processes import Processes, distribute
+from wellcond.training.processes import Processes, distribute, in_step
 from wellcond.training.records import Record, Records
 from wellcond.training.sharding import whole
 from wellcond.training.state import NotFinite, Parts, collect_random, restore_random, seed_random
@@ -130,17 +131,28 @@ class Trainer:
                 return called(images.to(step.dtype))
 
         with self.average.applied() if self.average is not None else nullcontext():
-            counts = count_correct(self.objective, self.supply.validation(), forward=logits)
+            counts = count_correct(self.objective, self._validation(), forward=logits)
         top1, top5, images = self.processes.sum_(counts).tolist()
         self.tally.evaluation = {"top1": 100 * top1 / images, "top5": 100 * top5 / images}
         self.write("eval", self.tally.step, {**self.tally.evaluation, "images": images})
         return self.tally.evaluation
 
+    def _validation(self) -> Iterable[tuple[Tensor, Tensor]]:
+        batches = self.supply.validation()
+        if not self.sharded:
+            return batches
+        images = self.supply.fixed_images(1)
+        return in_step(batches, self.processes, (images, torch.full((1,), -1, device=images.device)))
+
+    @property
+    def sharded(self) -> bool:
+        return self.config.parallel == "fsdp" and self.processes.world_size > 1
+
     def monitor(self) -> tuple[float | None, str | None]:
         """Rows of the conditioning; mean log κ and a warning of collapse."""
         images = self.supply.fixed_images(self.config.monitor_images)
         model = self.objective.get_submodule("model")
-        if self.config.parallel == "fsdp" and self.processes.world_size > 1:  # a plain copy: probes meet no shards
+        if self.sharded:  # a plain copy: probes meet no shards
             tensors = {name: whole(t).cpu() for name, t in model.state_dict().items()}
             model = build_model(self.config.model, self.config.seed).to(DTYPES[self.config.precision])
             model.load_state_dict(tensors)
