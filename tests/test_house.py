@@ -18,7 +18,7 @@ FLOORS = {
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
     6: {"data"},
-    8: {"bench", "photos", "demo"},
+    8: {"bench", "checkup", "photos", "demo"},
     9: {"cli"},
     10: {"__main__"},
 }
@@ -30,6 +30,7 @@ PUBLIC = {
     "__version__",
     "condition_number",
     "cut_skips",
+    "diagnose",
     "effective_rank",
     "gray",
     "gray_tokens",
@@ -107,6 +108,7 @@ def test_torch_is_not_imported_before_work_begins():
         "wellcond.strip",
     ]
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
+    modules += ["wellcond.data.sources", "wellcond.data.parquet", "wellcond.data.reading", "wellcond.checkup"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

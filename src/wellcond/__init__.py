@@ -3,6 +3,7 @@
     spectral   singular_values, condition_number, effective_rank, stable_rank, numerical_floor, spectral_map
     graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
     skips      cut_skips / restore_skips (model)
+    diagnosis  diagnose (model × images → rows, findings, one page)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -25,6 +26,7 @@ _ROOM_OF = {
     "ungray": "graying",
     "cut_skips": "skips",
     "restore_skips": "skips",
+    "diagnose": "diagnosis",
 }
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "__version__",
     "condition_number",
     "cut_skips",
+    "diagnose",
     "effective_rank",
     "gray",
     "gray_tokens",
@@ -44,6 +47,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from .diagnosis import diagnose
     from .graying import TokenGraying, gray, gray_tokens, ungray
     from .skips import cut_skips, restore_skips
     from .spectral import (

@@ -11,6 +11,8 @@ True
 import dataclasses
 import difflib
 import json
+import math
+import shlex
 import types
 import typing
 from dataclasses import dataclass
@@ -90,11 +92,82 @@ class DemoConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiagnoseConfig:
+    """Measure every block of a timm model: κ by layer, with and without skips.
+
+    wellcond diagnose vit_tiny_patch16_224 --data photos/ --weights model.safetensors
+    """
+
+    model: str
+    """A vision transformer of timm: vit_tiny_patch16_224."""
+    data: str = "procedural"
+    """Parquet file, folder of them or of images."""
+    images: int = 64
+    """How many images, spread over the data."""
+    weights: Path | None = None
+    """A .safetensors or .pth file; none: random."""
+    pretrained: bool = False
+    """timm's own weights."""
+    out: Path = Path("diagnosis")
+    """Folder of report.html, diagnosis.json."""
+    html: Path | None = None
+    """The page alone, here."""
+    json: Path | None = None
+    """The numbers alone, here."""
+    compare: Path | None = None
+    """JSON of another diagnosis, to set beside."""
+    fail_above: float | None = None
+    """Exit 1 if log κ of any site is above."""
+    tokens: Literal["all", "patch"] = "all"
+    """patch: without class and register tokens."""
+    no_jacobian: bool = False
+    """Leave the Jacobians out."""
+    target: float | None = None
+    """log κ that the advised ε should reach."""
+    gray: Literal["no", "svd", "dct"] = "no"
+    """Gray the model's input."""
+    epsilon: float = 0.95
+    """Exponent of --gray."""
+    cut: Literal["no", "attention", "mlp", "both"] = "no"
+    """Cut these skips."""
+    image_size: int | None = None
+    """Side in pixels; none: the model's own."""
+    num_classes: int | None = None
+    """None: those of the weights, or timm's."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is one."""
+    batch_size: int = 16
+    """Images in memory at once."""
+    double: bool = False
+    """Run the model in float64."""
+    seed: int = 0
+    """Of random weights and choice of images."""
+
+    def __post_init__(self) -> None:
+        for name in ("images", "batch_size", "image_size", "num_classes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name.replace('_', ' ')} is {value}; choose 1 or more")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; choose 0 or more")
+        for name, example in (("fail_above", 12), ("target", 6)):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"{name.replace('_', ' ')} is {value}; choose a log κ, for example {example}")
+        if not 0 < self.epsilon <= 1:
+            raise ValueError(f"epsilon is {self.epsilon}; choose it in (0, 1], for example 0.95")
+        if self.gray == "no" and self.epsilon != 0.95:
+            raise ValueError(f"epsilon is {self.epsilon}, but nothing is grayed; add --gray svd or --gray dct")
+        if self.weights is not None and self.pretrained:
+            raise ValueError(f"weights is {str(self.weights)!r}, and pretrained asks for timm's; choose one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchConfig:
     """Time graying or spectra against what a user would pick otherwise; writes bench-*.json."""
 
     what: Literal["graying", "spectral"]
-    """What to time."""
+    """What to time: graying or spectral."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
@@ -112,13 +185,33 @@ def to_json(config: Any) -> str:
     return json.dumps(dataclasses.asdict(config), indent=2, default=_encode, allow_nan=False) + "\n"
 
 
+def to_command(verb: str, config: Any) -> str:
+    """The command line that gives this config again; defaults are left out.
+
+    >>> to_command("gray", GrayConfig(source=Path("a b.jpg"), epsilon=0.6))
+    "wellcond gray 'a b.jpg' --epsilon 0.6"
+    """
+    words = ["wellcond", verb]
+    for entry in dataclasses.fields(config):
+        value, option = getattr(config, entry.name), entry.name.replace("_", "-")
+        if entry.default is dataclasses.MISSING:
+            words.append(str(value))
+        elif value == entry.default:
+            continue
+        elif entry.type is bool:  # a switch; none is on by default
+            words.append(f"--{option}")
+        else:
+            words += [f"--{option}", str(value)]
+    return shlex.join(words)
+
+
 def from_json(text: str, kind: type[Config]) -> Config:
     """The config of class `kind` that `to_json` wrote; missing fields take their defaults."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
-    return _decode(value, kind, kind.__name__)
+    return decode(value, kind, kind.__name__)
 
 
 def _encode(value: Any) -> str:
@@ -127,21 +220,24 @@ def _encode(value: Any) -> str:
     raise ValueError(f"a config cannot hold {value!r}")
 
 
-def _decode(value: Any, kind: Any, where: str) -> Any:
-    """`value` from JSON as the type `kind`; `where` names the field in errors."""
+def decode(value: Any, kind: Any, where: str) -> Any:
+    """`value` from JSON as the type `kind`, a dataclass or what one is made of; `where` names the field in errors."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         for option in arguments:
             try:
-                return _decode(value, option, where)
+                return decode(value, option, where)
             except ValueError:
                 continue
     elif origin is Literal:
         if any(value == option and type(value) is type(option) for option in arguments):
             return value
         raise ValueError(f"{where} is {value!r}; choose one of {', '.join(map(repr, arguments))}")
-    elif origin is tuple and isinstance(value, list):
-        return tuple(_decode(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
+    elif origin in (tuple, list) and isinstance(value, list):
+        if origin is list or Ellipsis in arguments or len(value) == len(arguments):
+            return origin(decode(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
+    elif origin is dict and isinstance(value, dict):
+        return {name: decode(item, arguments[1], f"{where}[{name!r}]") for name, item in value.items()}
     elif dataclasses.is_dataclass(kind) and isinstance(value, dict):
         return _decode_dataclass(value, typing.cast(type, kind), where)
     elif kind is Path and isinstance(value, str):
@@ -150,7 +246,13 @@ def _decode(value: Any, kind: Any, where: str) -> Any:
         return float(value)
     elif isinstance(kind, type) and type(value) is kind:  # type(), not isinstance: True is no int here
         return value
-    raise ValueError(f"{where} is {value!r}; expected {getattr(kind, '__name__', kind)}")
+    expected = kind if origin else getattr(kind, "__name__", kind)
+    raise ValueError(f"{where} is {_brief(value)}; expected {expected}")
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]} …"
 
 
 def _decode_dataclass(value: dict[str, Any], kind: type, where: str) -> Any:
@@ -167,4 +269,4 @@ def _decode_dataclass(value: dict[str, Any], kind: type, where: str) -> Any:
     }
     if missing := sorted(required - set(value)):
         raise ValueError(f"{where} needs {', '.join(missing)}")
-    return kind(**{name: _decode(item, hints[name], f"{where}.{name}") for name, item in value.items()})
+    return kind(**{name: decode(item, hints[name], f"{where}.{name}") for name, item in value.items()})

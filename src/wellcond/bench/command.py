@@ -1,11 +1,11 @@
 """What both benchmarks share as commands: options, the device, the recorded command line."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from ..atomic import check_writable
 from ..config import BenchConfig
 from .images import load_pictures
 
@@ -22,11 +22,7 @@ def check_paths(config: BenchConfig) -> None:
     """ValueError before anything is timed where the results could not be written or the data not be read."""
     if config.data is not None:
         load_pictures(config.data, count=1, size=16)
-    nearest = next(p for p in (config.out, *config.out.absolute().parents) if p.exists())
-    if not nearest.is_dir():
-        raise ValueError(f"out is {str(config.out)!r}, but {str(nearest)!r} is a file: name a folder.")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"out is {str(config.out)!r}, where you may not write: name another folder.")
+    check_writable(config.out / f"bench-{config.what}.json", "out")
 
 
 def chosen_parts(asked: str | None, known: list[str], default: list[str]) -> list[str]:
