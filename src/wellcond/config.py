@@ -178,6 +178,64 @@ class BenchConfig:
     """Few repeats and small batches: does it run? Not for publishing."""
 
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentConfig:
+    """Augmentation of a batch on the device, keyed by (seed, epoch, sample)."""
+
+    crop: Literal["none", "pad", "resized"] = "none"
+    """none; pad: shift by up to `padding`; resized: random area and aspect."""
+    padding: int = 4
+    """Pixels of crop pad."""
+    scale: tuple[float, float] = (0.08, 1.0)
+    """Range of the area of crop resized."""
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Range of the aspect of crop resized."""
+    flip: bool = True
+    """Mirror half of the images."""
+    jitter: float = 0.0
+    """Strength of brightness, contrast and saturation jitter."""
+    randaugment: str | None = None
+    """RandAugment in timm's words, e.g. rand-m9-mstd0.5-inc1."""
+    mixup: float = 0.0
+    """Mixup's alpha; 0 is off."""
+    cutmix: float = 0.0
+    """CutMix's alpha; 0 is off."""
+    mix_probability: float = 1.0
+    """How often mixup or CutMix is applied."""
+    erase: float = 0.0
+    """Probability of erasing a rectangle."""
+    repeats: int = 1
+    """Repeated augmentation: how often each sample comes in a batch."""
+    smoothing: float = 0.0
+    """Label smoothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where images come from, and how they reach the device."""
+
+    train: str
+    """Source of the training images: procedural, a parquet file or folder, an image folder, cifar10, …"""
+    val: str
+    """Source of the validation images."""
+    image_size: int
+    """Side of the images in pixels."""
+    cache: Path | None = None
+    """Folder of the decoded uint8 cache; none: the user's cache folder."""
+    resident: Literal["auto", "yes", "no"] = "auto"
+    """Keep all images on the device: auto where they fit."""
+    workers: int = 4
+    """Threads that read images which are not resident."""
+    augment: AugmentConfig = AugmentConfig()
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    """Mean of each channel, of pixels in 0 … 1."""
+    std: tuple[float, float, float] = IMAGENET_STD
+    """Standard deviation of each channel."""
+
+
 def to_json(config: Any) -> str:
     """One config as JSON text: sorted as declared, paths as text."""
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
