@@ -3,6 +3,7 @@
 import random
 import re
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,12 +27,13 @@ def keys(count: int) -> torch.Tensor:
 
 def same(ours, theirs) -> bool:
     """Two-sample Kolmogorov–Smirnov at one in a thousand."""
-    return scipy.stats.ks_2samp(np.asarray(ours, float), np.asarray(theirs, float)).pvalue > 1e-3
+    result: Any = scipy.stats.ks_2samp(np.asarray(ours, float), np.asarray(theirs, float))
+    return result.pvalue > 1e-3
 
 
 def timm_arguments(policy: str, count: int) -> tuple[dict[str, int], dict[str, list[float]]]:
     """How often timm's sampler applies each operation, and with which first argument; none of them is carried out."""
-    transform = auto_augment.rand_augment_transform(policy, dict(img_mean=(1, 2, 3)))
+    transform = auto_augment.rand_augment_transform(policy, {"img_mean": (1, 2, 3)})
     applied, found = defaultdict(int), defaultdict(list)
 
     def record(name):
@@ -52,7 +54,9 @@ def timm_arguments(policy: str, count: int) -> tuple[dict[str, int], dict[str, l
     return applied, found
 
 
-@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m5-mstd2-n3-p0.8", "rand-m7-mstd101-inc1", "rand-m12-mmax15"])
+@pytest.mark.parametrize(
+    "policy", ["rand-m9-mstd0.5-inc1", "rand-m5-mstd2-n3-p0.8", "rand-m7-mstd101-inc1", "rand-m12-mmax15"]
+)
 def test_randaugment_draws_what_timm_draws(policy):
     count = 3000
     applied, found = timm_arguments(policy, count)
@@ -60,7 +64,8 @@ def test_randaugment_draws_what_timm_draws(policy):
     operations, arguments = (torch.cat(column) for column in zip(*layers, strict=True))
     ours = torch.bincount(operations[operations >= 0], minlength=15).numpy()
     theirs = np.array([applied[name] for name in randaugment.OPERATIONS])
-    assert scipy.stats.chi2_contingency(np.stack([ours, theirs])).pvalue > 1e-3
+    result: Any = scipy.stats.chi2_contingency(np.stack([ours, theirs]))
+    assert result.pvalue > 1e-3
     total = len(layers) * count
     assert abs(ours.sum() - theirs.sum()) < 5 * np.sqrt(total / 2)
     for number, name in enumerate(randaugment.OPERATIONS):
@@ -73,14 +78,16 @@ def test_randaugment_draws_what_timm_draws(policy):
 
 @pytest.mark.parametrize("text", ["rand-m9", "rand-m9-mstd0.5-inc1", "rand-n3-p0.25-mmax12", "rand"])
 def test_policy_reads_what_timm_reads(text):
-    policy, theirs = randaugment.parse(text), auto_augment.rand_augment_transform(text, dict(img_mean=(1, 2, 3)))
+    policy, theirs = randaugment.parse(text), auto_augment.rand_augment_transform(text, {"img_mean": (1, 2, 3)})
     first = theirs.ops[0]
     assert (policy.magnitude, policy.probability, policy.num_layers) == (first.magnitude, first.prob, theirs.num_layers)
     assert policy.spread == first.magnitude_std and policy.highest == (first.magnitude_max or 10)
     assert policy.increasing == any("Increasing" in operation.name for operation in theirs.ops)
 
 
-@pytest.mark.parametrize("text", ["augmix-m3", "rand-x9", "rand-m", "rand-m9-tweights", "m9", "", "rand-p2", "rand-n1.5"])
+@pytest.mark.parametrize(
+    "text", ["augmix-m3", "rand-x9", "rand-m", "rand-m9-tweights", "m9", "", "rand-p2", "rand-n1.5"]
+)
 def test_a_policy_that_is_none_is_quoted(text):
     with pytest.raises(ValueError, match=re.escape(repr(text))):
         randaugment.parse(text)
@@ -95,14 +102,16 @@ def test_boxes_are_drawn_as_torchvision_draws_them(side, scale):
     assert (top >= 0).all() and (left >= 0).all() and (height > 0).all() and (width > 0).all()
     assert (top + height <= side[0]).all() and (left + width <= side[1]).all()
     for i in range(4):
-        assert same(ours[:, i], theirs[:, i]), "top left height width".split()[i]
+        assert same(ours[:, i], theirs[:, i]), ["top", "left", "height", "width"][i]
     assert same(height * width, theirs[:, 2] * theirs[:, 3])
 
 
 @pytest.mark.parametrize("side", [(20, 100), (100, 20), (50, 50)])
 def test_fallback_is_torchvisions(side):
     never = torch.zeros(1, *side)
-    i, j, h, w = tv.RandomResizedCrop.get_params(never, [1.0, 1.0], list(RATIO)) if side[0] != side[1] else (0, 0, 50, 50)
+    i, j, h, w = (
+        tv.RandomResizedCrop.get_params(never, [1.0, 1.0], list(RATIO)) if side[0] != side[1] else (0, 0, 50, 50)
+    )
     assert crops.fallback(side, RATIO) == (h, w)
     ours = crops.resized_boxes(keys(3), 0, side, (1.0, 1.0), RATIO)
     if side[0] != side[1]:
@@ -118,8 +127,8 @@ def test_pad_offsets_and_flips_are_fair():
 
 def test_jitter_draws_what_torchvision_draws():
     order, factors = jitter.draw(keys(6000), 0, 0.4)
-    theirs = tv.ColorJitter(0.4, 0.4, 0.4)
-    drawn = [theirs.get_params(theirs.brightness, theirs.contrast, theirs.saturation, None) for _ in range(600)]
+    span = [0.6, 1.4]
+    drawn = [tv.ColorJitter.get_params(span, span, span, None) for _ in range(600)]
     for i in range(3):
         assert same(factors[:, i], [row[1 + i] for row in drawn])
     assert (order.sort(1).values == torch.arange(3)).all()

@@ -11,7 +11,7 @@ from timm.data import auto_augment
 from timm.data.mixup import cutmix_bbox_and_lam, mixup_target
 
 from wellcond.data.augment import crops, enhancing, erasing, flips, jitter, mixing, normalising, randaugment, resampling
-from wellcond.data.augment.histogram import histogram
+from wellcond.data.augment.layers import statistics
 from wellcond.data.augment.rounding import product
 from wellcond.data.procedural import images
 
@@ -43,6 +43,7 @@ def timm_operation(name: str, picture: np.ndarray, *argument: float) -> np.ndarr
     return np.asarray(operation(Image.fromarray(picture), *argument, fillcolor=FILL, resample=BILINEAR))
 
 
+FACTORS = [(0.1,), (0.19,), (0.7,), (1.0,), (1.81,), (1.9,)]
 ARGUMENTS = {
     "AutoContrast": [()],
     "Equalize": [()],
@@ -51,9 +52,9 @@ ARGUMENTS = {
     "Posterize": [(1,), (2,), (3,), (4,), (8,)],
     "Solarize": [(0,), (26,), (128,), (255,), (256,)],
     "SolarizeAdd": [(0,), (99,), (110,), (128,)],
-    **dict.fromkeys(("Color", "Contrast", "Brightness", "Sharpness"), [(0.1,), (0.19,), (0.7,), (1.0,), (1.81,), (1.9,)]),
-    **dict.fromkeys(("ShearX", "ShearY"), [(0.0,), (0.27,), (-0.3,), (0.123,)]),
-    **dict.fromkeys(("TranslateX", "TranslateY"), [(0.0,), (0.405,), (-0.45,), (0.25,), (-0.0123,)]),
+    **dict.fromkeys(("Color", "Contrast", "Brightness", "Sharpness"), FACTORS),
+    **{name: [(0.0,), (0.27,), (-0.3,), (0.123,)] for name in ("ShearX", "ShearY")},
+    **{name: [(0.0,), (0.405,), (-0.45,), (0.25,), (-0.0123,)] for name in ("TranslateX", "TranslateY")},
 }
 
 
@@ -70,7 +71,9 @@ def test_operation_has_pillows_bits(name):
 
 def test_posterise_to_no_bits_is_black():
     number = torch.tensor([randaugment.OPERATIONS.index("Posterize")])
-    got = randaugment.apply(to_tensor(pictures()[:1]), number, torch.zeros(1).double(), torch.zeros(3, dtype=torch.uint8))
+    got = randaugment.apply(
+        to_tensor(pictures()[:1]), number, torch.zeros(1).double(), torch.zeros(3, dtype=torch.uint8)
+    )
     assert not got.any()
 
 
@@ -96,13 +99,15 @@ def test_a_picture_that_is_not_square_is_moved_as_pillow_does():
         assert np.array_equal(to_array(got), np.stack(want)), name
 
 
-def test_histogram_counts_what_is_wanted():
+def test_statistics_of_what_is_wanted():
     array = pictures()
-    wanted = torch.arange(len(array)) % 2 == 0
-    counts = histogram(to_tensor(array), wanted).numpy()
+    wants_counts, wants_grey = torch.arange(len(array)) % 2 == 0, torch.arange(len(array)) % 3 == 0
+    counts, grey = statistics(to_tensor(array), wants_counts, wants_grey)
     for i, picture in enumerate(array):
-        want = np.array(Image.fromarray(picture).histogram()).reshape(3, 256)
-        assert np.array_equal(counts[i], want if wanted[i] else 0 * want)
+        image = Image.fromarray(picture)
+        want = np.array(image.histogram()).reshape(3, 256)
+        assert np.array_equal(counts[i], want if wants_counts[i] else 0 * want)
+        assert grey[i] == (np.asarray(image.convert("L")).sum(dtype=int) if wants_grey[i] else 0)
 
 
 @given(st.integers(-(2**23), 2**23), st.floats(-1e6, 1e6).filter(lambda b: b == 0 or abs(b) > 1e-12))
@@ -200,7 +205,9 @@ def test_cut_box_equals_timm(lam, monkeypatch):
         drawn = iter(centre)
         monkeypatch.setattr(np.random, "randint", lambda *_, drawn=drawn, **__: next(drawn))
         (yl, yh, xl, xh), want_lam = cutmix_bbox_and_lam((2, 3, *side), lam)
-        inside, share = mixing.cut_box(torch.tensor(lam, dtype=torch.float64), tuple(map(torch.tensor, centre)), side)
+        inside, share = mixing.cut_box(
+            torch.tensor(lam, dtype=torch.float64), (torch.tensor(centre[0]), torch.tensor(centre[1])), side
+        )
         want = torch.zeros(side, dtype=torch.bool)
         want[yl:yh, xl:xh] = True
         assert torch.equal(inside, want)

@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_a_changed_file_is_seen(tmp_path):
     ],
 )
 def test_side_that_is_kept(sizes, image_size, want):
-    source = Flawed(len(sizes))
+    source: Any = Flawed(len(sizes))
     source.read = lambda i: np.zeros((*sizes[i], 3), np.uint8)
     assert stored_side(source, image_size) == want
 
@@ -162,7 +163,9 @@ def test_a_damaged_cache_is_built_again_with_a_word(tmp_path, where, how):
     content = bytearray(path.read_bytes())
     if how == "flip":
         content[-3 if where != "meta.json" else 0] ^= 0x55
-    path.unlink() if how == "gone" else path.write_bytes(bytes(content[: len(content) // 2] if how == "cut" else content))
+    path.unlink() if how == "gone" else path.write_bytes(
+        bytes(content[: len(content) // 2] if how == "cut" else content)
+    )
     lines: list[str] = []
     again = open_cache(source, 4, tmp_path, say=lines.append)
     assert len(lines) == 1 and "is damaged" in lines[0] and "building it again" in lines[0]

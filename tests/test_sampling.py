@@ -42,7 +42,7 @@ def test_an_epoch_sees_every_sample_at_most_once(length, batch_size, seed):
     for epoch in range(3):
         seen = torch.cat([sampling.indices(epoch * steps + t) for t in range(steps)])
         assert len(seen) == steps * batch_size == length // batch_size * batch_size
-        assert seen.unique().numel() == len(seen) and 0 <= seen.min() and seen.max() < length
+        assert seen.unique().numel() == len(seen) and seen.min() >= 0 and seen.max() < length
 
 
 def test_a_step_needs_no_history():

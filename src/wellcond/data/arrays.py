@@ -71,7 +71,9 @@ def open_cifar(name: str, *, train: bool, folder: Path | None = None, download: 
     try:
         loaded = getattr(torchvision.datasets, kind)(str(folder), train=train, download=download)
     except (RuntimeError, OSError) as error:
-        raise ValueError(f"{name} in {str(folder)!r} could not be read: {error}; remove it and fetch it again") from None
+        raise ValueError(
+            f"{name} in {str(folder)!r} could not be read: {error}; remove it and fetch it again"
+        ) from None
     return ArraySource(f"{name}-{'train' if train else 'test'}", loaded.data, loaded.targets, loaded.classes)
 
 

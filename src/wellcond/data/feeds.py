@@ -1,8 +1,9 @@
 """Raw batches on the device, from a cache: resident there, or streamed to it. Floor 6; needs torch.
 
-Resident: the whole set is one uint8 tensor on the device, and a batch is a gather, which fits into a CUDA graph with the
-step. Streamed: threads copy the pictures of coming batches from the mapped file into pinned memory, and a stream of its
-own carries them over while the device computes. Both give the same bits; on the CPU the mapped file is the memory.
+Resident: the whole set is one uint8 tensor on the device, and a batch is a gather, which fits into a CUDA graph with
+the step. Streamed: threads copy the pictures of coming batches from the mapped file into pinned memory, and a stream of
+its own carries them over while the device computes. Both give the same bits; on the CPU the mapped file is the memory.
+(The threads call CUDA: a graph that is captured meanwhile needs `capture_error_mode="thread_local"`.)
 
 A set is resident if it takes at most SHARE of the free memory of the device: the rest is for the model.
 """
@@ -55,7 +56,9 @@ def fits(nbytes: int, device: torch.device) -> bool:
 def check_labels(cache: Cache, num_classes: int) -> None:
     """ValueError if a model of `num_classes` cannot be trained on these labels."""
     if not cache.meta.num_classes or (cache.labels < 0).any():
-        missing = "no labels" if not cache.meta.num_classes else f"{int((cache.labels < 0).sum())} images without a label"
+        missing = (
+            "no labels" if not cache.meta.num_classes else f"{int((cache.labels < 0).sum())} images without a label"
+        )
         raise ValueError(f"{cache.meta.title} has {missing}; give a set in which every image has one")
     if cache.meta.num_classes > num_classes:
         raise ValueError(
@@ -117,7 +120,8 @@ class Streamed:
     def _read(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """In a thread: from the file into pinned memory, and on its way to the device."""
         numbers = chosen.numpy()
-        raw = torch.empty((len(numbers), *self.cache.images.shape[1:]), dtype=torch.uint8, pin_memory=self._copies is not None)
+        shape, pinned = (len(numbers), *self.cache.images.shape[1:]), self._copies is not None
+        raw = torch.empty(shape, dtype=torch.uint8, pin_memory=pinned)
         self.cache.images.take(numbers, axis=0, out=raw.numpy(), mode="clip")  # clip writes straight into `out`
         labels = torch.from_numpy(self.cache.labels[numbers])
         if self._copies is None:

@@ -1,7 +1,7 @@
 """Every picture of a source, decoded in threads, brought to one size, and handed on. Floor 6; imports no torch.
 
-Small sets whose pictures are all of one square size stay as they are; others have the shorter side resized and the centre
-square kept, at image_size / 0.875 pixels (256 for 224), the usual margin for cropping.
+Small sets whose pictures are all of one square size stay as they are; others have the shorter side resized and the
+centre square kept, at image_size / 0.875 pixels (256 for 224), the usual margin for cropping.
 """
 
 import os

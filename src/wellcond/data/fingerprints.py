@@ -1,7 +1,7 @@
 """What a source holds, as a short text that changes when the source does, without reading its pictures. Floor 6.
 
-A parquet shard is known by its length and its footer, which holds the place and the statistics of every column chunk; an
-image folder by the paths, lengths and times of its files; an array by its bytes; a generated set by what generates it.
+A parquet shard is known by its length and its footer, which holds the place and the statistics of every column chunk;
+an image folder by the paths, lengths and times of its files; an array by its bytes; a generated set by its recipe.
 """
 
 import hashlib

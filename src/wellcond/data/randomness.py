@@ -29,7 +29,7 @@ def keys(seed: int, epoch: int, indices: Tensor, repeat: int | Tensor = 0) -> Te
 
 
 def step_key(seed: int, step: int) -> int:
-    """The key of what a whole batch shares, as a Python int. A word that no epoch reaches keeps it from samples' keys."""
+    """The key of what a whole batch shares, an int; a word that no epoch reaches sets it apart from samples."""
     return scalar_key(seed, _GOLDEN, step)
 
 

@@ -5,8 +5,8 @@ epoch, index). The hash is a bijection, so no two are equal and the order is the
 once per epoch; a step slices it.
 
 Repeated augmentation (Hoffer et al., 2020; DeiT): each sample comes R times in a batch, under R different keys, and an
-epoch has as many steps as without, so it sees 1/R of the samples. Inside a batch the first views of all its samples come
-first, then the second ones: neighbours, which mixup pairs, are then different pictures.
+epoch has as many steps as without, so it sees 1/R of the samples. Inside a batch the first views of all its samples
+come first, then the second ones: neighbours, which mixup pairs, are then different pictures.
 
 Processes and accumulation take contiguous parts of the global batch (`part`), so their number changes nothing.
 

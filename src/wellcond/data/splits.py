@@ -1,11 +1,11 @@
 """The training or the validation half of what a name or a path stands for. Floor 6; imports no torch by itself.
 
-    procedural[:COUNT]                 generated; the halves have different seeds, so no picture is in both
-    cifar10 | cifar100 | fashion-mnist [:FOLDER]    their own train and test files
-    hf:NAME                            a set of the hub (extra)
-    a folder with train/ and val/      that half of it, as ImageNet is laid out
-    a folder of train-*.parquet, val-*.parquet     the shards of that half, also in data/ inside
-    a pattern such as DIR/train-*.parquet, a file, any other folder     all of it: the name says which half
+procedural[:COUNT]                 generated; the halves have different seeds, so no picture is in both
+cifar10 | cifar100 | fashion-mnist [:FOLDER]    their own train and test files
+hf:NAME                            a set of the hub (extra)
+a folder with train/ and val/      that half of it, as ImageNet is laid out
+a folder of train-*.parquet, val-*.parquet     the shards of that half, also in data/ inside
+a pattern such as DIR/train-*.parquet, a file, any other folder     all of it: the name says which half
 """
 
 from pathlib import Path

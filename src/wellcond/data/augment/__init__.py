@@ -3,7 +3,7 @@
 building      AugmentConfig → augment(raw, labels, keys, step_key);  evaluation: the same without chance
 crops         pad-crop, the box of a random-resized-crop       resampling  boxes resized with Pillow's bits
 flips         mirrored pictures                                jitter      brightness, contrast, saturation
-randaugment   timm's policy, from: tables, enhancing, affine, histogram (kernels: its part in Triton)
+randaugment   timm's policy, over layers, from tables, enhancing and affine (kernels: the same in Triton)
 normalising   uint8 → floats                                   erasing     boxes of noise
 mixing        mixup, cutmix, soft labels                       rounding    products that nothing can fuse
 """

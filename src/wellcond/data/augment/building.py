@@ -76,9 +76,7 @@ class _Augment:
             images = erasing.erase(images, boxes, keys, _ERASE)
         lam = None
         if config.mixup or config.cutmix:
-            weights, lam = mixing.draw(
-                step_key, _MIX, config.mixup, config.cutmix, config.mix_probability, side
-            )
+            weights, lam = mixing.draw(step_key, _MIX, config.mixup, config.cutmix, config.mix_probability, side)
             images = mixing.mix(images, weights)
         if lam is None and not config.smoothing:
             return images, labels

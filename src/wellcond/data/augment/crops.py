@@ -51,7 +51,7 @@ def resized_boxes(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> Tensor:
-    """(B, 4) int64 boxes (top, left, height, width) in a picture of `side` (H, W); NUM_STREAMS streams from `stream`."""
+    """(B, 4) int64 boxes (top, left, height, width) in a picture of `side`; NUM_STREAMS streams from `stream` on."""
     H, W = side
     tries = torch.arange(TRIES, device=keys.device)
     area = H * W * _between(uniform(keys[:, None], stream + 2 * tries), *scale)  # (B, T)
@@ -76,10 +76,11 @@ def fallback(side: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, in
     (100, 133)
     """
     H, W = side
-    if W / H < min(ratio):
-        return round(W / min(ratio)), W
-    if W / H > max(ratio):
-        return H, round(H * max(ratio))
+    low, high = min(ratio), max(ratio)
+    if low * H > W:
+        return round(W / low), W
+    if high * H < W:
+        return H, round(H * high)
     return H, W
 
 

@@ -25,11 +25,9 @@ def grey(pixels: Tensor) -> Tensor:
     return ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16)[:, None]
 
 
-def mean_grey(luma: Tensor) -> Tensor:
-    """int32 (B, 1, 1, 1): the mean of `grey`, rounded half up."""
-    count = luma.shape[2] * luma.shape[3]
-    mean = luma.sum((2, 3), keepdim=True, dtype=torch.int64).double() / count
-    return (mean + 0.5).int()
+def mean_level(total: Tensor, count: int) -> Tensor:
+    """int32: the mean of `grey` from its sum over `count` pixels, rounded half up."""
+    return (total.double() / count + 0.5).int()
 
 
 def smooth(pixels: Tensor) -> Tensor:

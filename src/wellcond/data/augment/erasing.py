@@ -40,7 +40,9 @@ def draw(keys: Tensor, stream: int, side: tuple[int, int], probability: float) -
     return torch.stack([top, left, torch.where(erased, height, 0), width], 1)
 
 
-def erase(images: Tensor, boxes: Tensor, keys: Tensor, stream: int, mode: Literal["pixel", "const"] = "pixel") -> Tensor:
+def erase(
+    images: Tensor, boxes: Tensor, keys: Tensor, stream: int, mode: Literal["pixel", "const"] = "pixel"
+) -> Tensor:
     """The pictures with the box of each filled; the noise of `pixel` is stream `stream` + STREAMS − 1."""
     inside = box_mask(boxes, (images.shape[2], images.shape[3]))[:, None]
     if mode == "const":

@@ -35,6 +35,12 @@ def apply(pixels: Tensor, order: Tensor, factors: Tensor) -> Tensor:
         luma = enhancing.grey(pixels)
         which = which[:, None, None, None]
         degenerate = torch.where(which == SATURATION, luma, 0)
-        degenerate = torch.where(which == CONTRAST, enhancing.mean_grey(luma), degenerate)
+        degenerate = torch.where(which == CONTRAST, _mean(luma), degenerate)
         pixels = enhancing.blend(degenerate, pixels, factor)
     return pixels
+
+
+def _mean(luma: Tensor) -> Tensor:
+    """(B, 1, 1, 1) int32."""
+    total = luma.sum((2, 3), keepdim=True, dtype=torch.int64)
+    return enhancing.mean_level(total, luma.shape[2] * luma.shape[3])

@@ -4,8 +4,8 @@ Zhang et al. (2018) and Yun et al. (2019) as timm's `Mixup(mode="batch")`: with 
 mixed, by cutmix in half of the cases if both are on; λ ~ Beta(α, α); the box of cutmix has the share 1 − λ of the area,
 a centre anywhere, is cut at the border, and λ becomes what is left of the picture.
 
-The partner of position p is p ^ 1, its neighbour (timm's is B − 1 − p): then an even part of a batch needs no picture of
-another process. λ and the box belong to the step and are scalars on the device: no one waits for them.
+The partner of position p is p ^ 1, its neighbour (timm's is B − 1 − p): then an even part of a batch needs no picture
+of another process. λ and the box belong to the step and are scalars on the device: no one waits for them.
 
 Both are one formula, w·x + (1 − w)·partner, with w = λ everywhere, or 0 inside the box and 1 outside.
 

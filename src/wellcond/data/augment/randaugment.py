@@ -5,9 +5,8 @@ replacement, is applied with probability `p` (½) at a magnitude N(m, mstd) cut 
 operations whose strength grows with the magnitude. Signs are fair. What an argument does is Pillow's, bit for bit;
 affine operations are bilinear (timm: `interpolation="bilinear"`).
 
-An operation belongs to one of three kinds, and a layer computes all three and picks, which a compiler fuses into
-one pass: a look-up table, a blend with a degenerate picture, an affine sampling. Statistics (histogram, mean grey) come
-from one pass before it.
+An operation is a look-up table, a blend with a degenerate picture, or an affine sampling (`layers`). What a table
+depends on, the histogram or the mean grey, comes from one pass before it.
 
 Legend: B pictures uint8 (B, 3, H, W), `operation` (B,) index into OPERATIONS or −1 for none, `argument` (B,) float64.
 """
@@ -19,8 +18,7 @@ import torch
 from torch import Tensor
 
 from ..randomness import integers, normal, uniform
-from . import affine, enhancing, tables
-from .histogram import histogram
+from . import affine, enhancing, layers, tables
 
 OPERATIONS = (
     "AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color",
@@ -70,14 +68,15 @@ def parse(text: str) -> Policy:
             break
     if head != "rand" or len(values) < len(words) or not 0 <= values.get("probability", 0.5) <= 1:
         raise ValueError(
-            f"randaugment is {text!r}; write it as timm does, for example rand-m9-mstd0.5-inc1 (known: {', '.join(known)})"
+            f"randaugment is {text!r}; write it as timm does, for example rand-m9-mstd0.5-inc1, "
+            f"with {', '.join(known)} and their numbers"
         )
     return Policy(**values)
 
 
 def draw(keys: Tensor, stream: int, policy: Policy) -> list[tuple[Tensor, Tensor]]:
     """(operation, argument) of each layer; STREAMS streams per layer from `stream` on."""
-    layers = []
+    drawn = []
     for layer in range(policy.num_layers):
         first = stream + STREAMS * layer
         operation = integers(keys, first, len(OPERATIONS))
@@ -86,8 +85,8 @@ def draw(keys: Tensor, stream: int, policy: Policy) -> list[tuple[Tensor, Tensor
         magnitude = policy.magnitude + policy.spread * noise if policy.spread <= 100 else _flat(keys, first + 2, policy)
         negative = uniform(keys, first + 3) >= 0.5
         argument = arguments(operation, magnitude.clamp(0, policy.highest), negative, increasing=policy.increasing)
-        layers.append((torch.where(applied, operation, -1), argument))
-    return layers
+        drawn.append((torch.where(applied, operation, -1), argument))
+    return drawn
 
 
 def _flat(keys: Tensor, stream: int, policy: Policy) -> Tensor:
@@ -117,13 +116,32 @@ def arguments(operation: Tensor, magnitude: Tensor, negative: Tensor, *, increas
 
 def apply(pixels: Tensor, operation: Tensor, argument: Tensor, fill: Tensor) -> Tensor:
     """One layer: uint8 (B, 3, H, W) → same shape. `fill` (3,) uint8 is what lies outside a moved picture."""
-    moved = affine.transform(pixels, _matrices(operation, argument, (pixels.shape[2], pixels.shape[3])), fill)
-    blended = enhancing.blend(_degenerate(pixels, operation), pixels, argument)
-    looked_up = tables.look_up(pixels, _tables(pixels, operation, argument))
-    is_blend = _is(operation, "Color", "Contrast", "Brightness", "Sharpness")
-    is_move = _is(operation, "Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
-    chosen = torch.where(_wide(is_blend), blended, looked_up)
-    return torch.where(_wide(is_move), moved, chosen)
+    is_contrast = _is(operation, "Contrast")
+    counts, grey = layers.statistics(pixels, _is(operation, "AutoContrast", "Equalize"), is_contrast)
+    side = (pixels.shape[2], pixels.shape[3])
+    level = torch.where(is_contrast, enhancing.mean_level(grey, side[0] * side[1]), 0)  # brightness blends with black
+    return layers.apply_kinds(
+        pixels,
+        kinds(operation),
+        _tables(counts, operation, argument).to(torch.uint8),
+        _matrices(operation, argument, side),
+        argument.float(),
+        level,
+        fill,
+    )
+
+
+def kinds(operation: Tensor) -> Tensor:
+    """(B,) int64: what `layers` has to do."""
+    found = torch.full_like(operation, layers.TABLE)
+    for kind, names in (
+        (layers.LEVEL, ("Contrast", "Brightness")),
+        (layers.GREY, ("Color",)),
+        (layers.SMOOTH, ("Sharpness",)),
+        (layers.AFFINE, ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")),
+    ):
+        found = torch.where(_is(operation, *names), kind, found)
+    return torch.where(operation < 0, layers.NOTHING, found)
 
 
 def _matrices(operation: Tensor, argument: Tensor, side: tuple[int, int]) -> Tensor:
@@ -139,19 +157,10 @@ def _matrices(operation: Tensor, argument: Tensor, side: tuple[int, int]) -> Ten
     return matrix
 
 
-def _degenerate(pixels: Tensor, operation: Tensor) -> Tensor:
-    """int32: grey for colour, its mean for contrast, a smooth picture for sharpness, black for brightness."""
-    luma = enhancing.grey(pixels)
-    found = torch.where(_wide(_is(operation, "Sharpness")), enhancing.smooth(pixels), 0)
-    found = torch.where(_wide(_is(operation, "Color")), luma, found)
-    return torch.where(_wide(_is(operation, "Contrast")), enhancing.mean_grey(luma), found)
-
-
-def _tables(pixels: Tensor, operation: Tensor, argument: Tensor) -> Tensor:
+def _tables(counts: Tensor, operation: Tensor, argument: Tensor) -> Tensor:
     """(B, 3, 256): the identity for what is no table."""
-    counts = histogram(pixels, _is(operation, "AutoContrast", "Equalize"))
     whole = argument.long()
-    found = tables.entries(pixels).expand(len(pixels), 3, 256)
+    found = tables.entries(counts).expand(len(counts), 3, 256)
     for name, table in (
         ("AutoContrast", tables.auto_contrast(counts)),
         ("Equalize", tables.equalise(counts)),
@@ -170,7 +179,3 @@ def _is(operation: Tensor, *names: str) -> Tensor:
     for name in names[1:]:
         found = found | (operation == _NUMBER[name])
     return found
-
-
-def _wide(chosen: Tensor) -> Tensor:
-    return chosen[:, None, None, None]
