@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors import SafetensorError
-from training_cases import NUM_TRAIN, TensorSupply, final, run, tiny
 from safetensors.torch import load_file
+from training_cases import NUM_TRAIN, TensorSupply, final, run, tiny
 
 from wellcond.config import OptimConfig
 from wellcond.runs import Log, Run
@@ -82,7 +82,10 @@ def test_batch_norm_statistics_do_not_learn_of_a_bad_batch(tmp_path):
 def test_bad_steps_in_a_row_roll_back_once_then_stop(tmp_path):
     out = tmp_path / "run"
     config = replace(CONFIG, max_bad_steps=4)
-    with pytest.warns(UserWarning) as caught, pytest.raises(Diverged, match="4 steps in a row .* again after .* step 0"):
+    with (
+        pytest.warns(UserWarning) as caught,
+        pytest.raises(Diverged, match="4 steps in a row .* again after .* step 0"),
+    ):
         train(config, out, open_supply=AllPoisoned)
     assert sum("going back to step 0 once" in str(w.message) for w in caught) == 1
     assert [row["event"] for row in Run(out).rows("timings.jsonl")].count("rollback") == 1
@@ -125,7 +128,9 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
 def test_a_full_disk_keeps_the_last_good_checkpoint(where, tmp_path, monkeypatch):
     run(CONFIG, tmp_path / "straight")
     out, calls = tmp_path / "run", iter(range(1, 1000))
-    owner, name = {"sync_file": (checkpoints, "sync_file"), "log": (Log, "flush")}.get(where, (checkpoints, "save_file"))
+    owner, name = {"sync_file": (checkpoints, "sync_file"), "log": (Log, "flush")}.get(
+        where, (checkpoints, "save_file")
+    )
     original = getattr(owner, name)
     nth = {"log": 4, "sync_file": 20}.get(where, 14)
     error = SafetensorError("Error: I/O error: No space left on device (os error 28)")

@@ -19,7 +19,7 @@ FLOORS = {
     5: {"diagnosis"},
     6: {"data", "evaluation", "objectives", "optim"},
     7: {"training"},
-    8: {"bench", "photos", "demo", "reproduction"},
+    8: {"bench", "checkup", "photos", "demo", "reproduction"},
     9: {"cli"},
     10: {"__main__"},
 }
@@ -31,6 +31,7 @@ PUBLIC = {
     "__version__",
     "condition_number",
     "cut_skips",
+    "diagnose",
     "effective_rank",
     "gray",
     "gray_tokens",
@@ -111,6 +112,7 @@ def test_torch_is_not_imported_before_work_begins():
     ]
     modules += ["wellcond.runs", "wellcond.results"]
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
+    modules += ["wellcond.data.sources", "wellcond.data.parquet", "wellcond.data.reading", "wellcond.checkup"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -5,6 +5,7 @@
     skips      cut_skips / restore_skips (model)
     attention  set_attention (model): linear or softmax
     training   load (run directory → model, as it was trained)
+    diagnosis  diagnose (model × images → rows, findings, one page)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -29,6 +30,7 @@ _ROOM_OF = {
     "restore_skips": "skips",
     "set_attention": "attention",
     "load": "training",
+    "diagnose": "diagnosis",
 }
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "__version__",
     "condition_number",
     "cut_skips",
+    "diagnose",
     "effective_rank",
     "gray",
     "gray_tokens",
@@ -51,6 +54,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .attention import set_attention
+    from .diagnosis import diagnose
     from .graying import TokenGraying, gray, gray_tokens, ungray
     from .skips import cut_skips, restore_skips
     from .spectral import (

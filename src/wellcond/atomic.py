@@ -27,6 +27,18 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
+def check_writable(path: Path, option: str) -> None:
+    """ValueError if the file `path` that `option` names could not be written, as far as can be seen before trying."""
+    what = f"{option} is {str(path)!r}"
+    if path.is_dir():
+        raise ValueError(f"{what}, which is a folder; name a file in it")
+    nearest = next(p for p in path.absolute().parents if p.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{what}, but {str(nearest)!r} is a file; name another folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"{what}, where you may not write; name another place")
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

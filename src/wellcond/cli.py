@@ -34,6 +34,12 @@ VERBS = {
         "gray a photo or a folder of photos, show κ before and after",
         needs="a photo or a folder: wellcond gray photo.jpg",
     ),
+    "diagnose": Verb(
+        "DiagnoseConfig",
+        "checkup",
+        "measure every block of a timm model on images, one HTML page",
+        needs="a model of timm: wellcond diagnose vit_tiny_patch16_224",
+    ),
     "demo": Verb("DemoConfig", "demo", "gray generated pictures, one HTML page"),
     "bench": Verb(
         "BenchConfig",
@@ -106,7 +112,7 @@ def _overview() -> str:
     verbs = "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in VERBS.items())
     return (
         "usage: wellcond VERB [options]\n\n"
-        "See and fix the conditioning of what vision transformers are fed.\n\n"
+        "See and fix the conditioning of vision transformers and of what they are fed.\n\n"
         f"verbs:\n{verbs}\n\n"
         "options:\n  -h, --help  this text; wellcond VERB --help lists a verb's options\n"
         "  --version   the version\n\n"

@@ -77,20 +77,24 @@ def _run_tyro(kind: type[Config], verb: str, arguments: list[str]) -> tuple[Conf
         prog=f"wellcond {verb}",
         args=arguments,
         return_unknown_args=True,
-        config=(tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff),
+        config=(
+            tyro.conf.PositionalRequiredArgs,
+            tyro.conf.FlagCreatePairsOff,
+            tyro.conf.PositionalMetavarFromFieldName,
+        ),
         registry=_registry(),
     )
 
 
 def _registry() -> tyro.constructors.ConstructorRegistry:
-    """`Path | None` and `int | None` read like Path and int, for no one should type the word None."""
+    """`Path | None`, `int | None`, `float | None` read like Path, int, float, for no one should type the word None."""
     registry = tyro.constructors.ConstructorRegistry()
 
     @registry.primitive_rule
     def optional(
         info: tyro.constructors.PrimitiveTypeInfo,
     ) -> tyro.constructors.PrimitiveConstructorSpec | None:
-        for kind, metavar in ((Path, "PATH"), (int, "INT")):
+        for kind, metavar in ((Path, "PATH"), (int, "INT"), (float, "FLOAT")):
             if info.type == kind | None:
                 return tyro.constructors.PrimitiveConstructorSpec(
                     nargs=1,

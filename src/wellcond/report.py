@@ -1,9 +1,9 @@
 """Rows, figures and pictures → one offline HTML file. Floor 0: knows no model and no torch.
 
-A `Report` is a title and sections; a section is a title, a paragraph and items: `Numbers`, `Table`,
+A `Report` is a title and sections; a section is a title, a paragraph and items: `Numbers`, `Cards`, `Table`,
 `Figure`, `Gallery`. Everything is escaped. plotly.js is embedded once, and only when there is a figure; a
 content policy in the page forbids it to load anything from anywhere. Light and dark follow the reader's
-system, with a switch.
+system, with a switch. The look is in templates/report.css, what the page does in templates/report.js.
 
 >>> report = Report(title="κ", sections=[Section(title="Rows", items=[Table(columns=["κ"], rows=[[7.5]])])])
 >>> "<td class=\\"number\\">7.50</td>" in report.to_html()
@@ -11,6 +11,7 @@ True
 """
 
 import base64
+import html
 import io
 import math
 import platform
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jinja2
 import numpy as np
@@ -41,29 +42,70 @@ class Numbers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Card:
+    """A statement, and what stands behind it as (label, text). `tone` "warning" is set off, "note" is not."""
+
+    tone: str
+    label: str
+    text: str
+    details: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cards:
+    """Statements under each other."""
+
+    kind: ClassVar[str] = "cards"
+    items: Sequence[Card]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows under column headings; a number is set in figures of equal width, None and NaN as a dash."""
+    """Rows under column headings; a number is set in figures of equal width, None and NaN as a dash.
+
+    `folded`: the line under which the table hides until it is clicked; `wrap` breaks long texts into lines."""
 
     kind: ClassVar[str] = "table"
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
+    folded: str = ""
+    wrap: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A control above a figure: one of `options` is chosen; `start` is its number at the beginning."""
+
+    name: str
+    options: Sequence[str]
+    control: Literal["buttons", "menu", "slider"] = "menu"
+    start: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A plotly figure as plain data: `data` and `layout` as plotly.js takes them. Colours of paper, grid and
-    text come from the page."""
+    text come from the page, and so do the colour scales "more" (from the page to its opposite) and "apart" (two
+    hues, nothing between them).
+
+    With `choices`, a trace may carry `when`, {name of a choice: number of an option}, and is drawn only then;
+    `layouts` are pairs (when, layout) laid over `layout`, the later over the earlier. plotly reads a little HTML
+    in its texts: names that are not ours go through `plotly_text`.
+    """
 
     kind: ClassVar[str] = "figure"
     data: Sequence[Mapping[str, Any]]
     layout: Mapping[str, Any] = field(default_factory=dict)
     height: int = 400
     caption: str = ""
+    choices: Sequence[Choice] = ()
+    layouts: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]] = ()
 
     @property
     def plain(self) -> dict[str, Any]:
-        return _plain({"data": list(self.data), "layout": dict(self.layout)})
+        layouts = [{"when": when, "layout": layout} for when, layout in self.layouts]
+        return _plain({"data": list(self.data), "layout": self.layout, "layouts": layouts, "height": self.height})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,18 +123,41 @@ class Picture:
         Image.fromarray(self.pixels).save(buffer, format="PNG", optimize=True)
         return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width, height."""
+        return self.pixels.shape[1], self.pixels.shape[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPicture:
+    """A picture that is a PNG file already, in base64."""
+
+    png: str
+    title: str
+    note: str = ""
+
+    @property
+    def address(self) -> str:
+        return "data:image/png;base64," + self.png
+
+    @property
+    def size(self) -> tuple[int, int]:
+        with Image.open(io.BytesIO(base64.b64decode(self.png)), formats=["PNG"]) as image:
+            return image.size
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
     """Pictures in groups of `columns`, two groups in a row on a wide screen; 0: as many as fit."""
 
     kind: ClassVar[str] = "gallery"
-    pictures: Sequence[Picture]
+    pictures: Sequence[Picture | StoredPicture]
     columns: int = 0
     caption: str = ""
 
 
-Item = Numbers | Table | Figure | Gallery
+Item = Numbers | Cards | Table | Figure | Gallery
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +171,15 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A whole page. `command` is what a reader types to get it again."""
+    """A whole page. `command` is what a reader types to get it again; `versions` are those of the measurement, and
+    of the installed `packages` where it does not say."""
 
     title: str
     summary: str = ""
     sections: Sequence[Section] = ()
     command: str = ""
     packages: Sequence[str] = ("wellcond", "torch", "numpy")
+    versions: Mapping[str, str] | None = None
 
     def to_html(self) -> str:
         """The page as text."""
@@ -123,11 +190,14 @@ class Report:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
         environment.filters["cell"] = format_cell
         environment.tests["number_cell"] = lambda value: isinstance(value, int | float)
         has_figure = any(isinstance(item, Figure) for section in self.sections for item in section.items)
         return environment.get_template("report.html").render(
-            report=self, plotly_js=_plotly_js() if has_figure else "", versions=versions(self.packages)
+            report=self,
+            plotly_js=_plotly_js() if has_figure else "",
+            versions=versions(self.packages) if self.versions is None else self.versions,
         )
 
     def write(self, path: Path) -> Path:
@@ -153,6 +223,17 @@ def format_cell(value: Cell) -> str:
         return f"{value:.2e}"
     digits = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
     return f"{value:,.{digits}f}"
+
+
+def plotly_text(text: str, limit: int = 60) -> str:
+    """A name as plotly shows it: tags, links and its templates %{…} are text; what is too long loses its middle.
+
+    >>> plotly_text("<b>a</b>&%{x}"), plotly_text("abcdefghij", 5)
+    ('&lt;b&gt;a&lt;/b&gt;&amp;% {x}', 'ab…ij')
+    """
+    if len(text) > limit:
+        text = text[: limit // 2] + "…" + text[len(text) - (limit - 1) // 2 :]
+    return html.escape(text.replace("%{", "% {"), quote=False)
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:

@@ -95,7 +95,9 @@ class Run:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(f"another process is training in {str(self.path)!r}; wait or name another --out") from None
+                raise ValueError(
+                    f"another process is training in {str(self.path)!r}; wait or name another --out"
+                ) from None
             except OSError:  # a file system without locks
                 pass
             yield

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..atomic import check_writable
 from ..config import BenchConfig
-from ..results import check_folder
 from .images import load_pictures
 
 
@@ -22,7 +22,7 @@ def check_paths(config: BenchConfig) -> None:
     """ValueError before anything is timed where the results could not be written or the data not be read."""
     if config.data is not None:
         load_pictures(config.data, count=1, size=16)
-    check_folder(config.out)
+    check_writable(config.out / f"bench-{config.what}.json", "out")
 
 
 def chosen_parts(asked: str | None, known: list[str], default: list[str]) -> list[str]:

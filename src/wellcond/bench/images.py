@@ -5,17 +5,16 @@ about 3, and rounding to uint8 after the resize is part of what makes a photogra
 So pictures are resized by PIL (bicubic) to uint8 first and normalised on the device afterwards.
 """
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
-from ..data.files import find_images, read_image
-from ..data.procedural import images as procedural_images
+from ..data.files import centre_square
+from ..data.reading import read_pictures
+from ..data.sources import PROCEDURAL, open_source
 
 if TYPE_CHECKING:
     import torch
@@ -35,28 +34,14 @@ class Pictures:
 def load_pictures(data: Path | None, *, count: int, size: int, seed: int = 0) -> Pictures:
     """``count`` square pictures of ``size`` pixels from a parquet file, a folder of them, or an image folder.
 
-    The shorter side is resized and the middle cut out. A random choice that depends on ``seed`` only; a
-    set with fewer pictures is repeated, and ``num_distinct`` says so.
+    The shorter side is resized and the middle cut out. A choice that depends on ``seed`` only; a set with
+    fewer pictures is repeated, and ``num_distinct`` says so.
     """
-    if data is None:
-        decoded = procedural_images(min(count, NUM_PROCEDURAL), size=size, seed=seed)
-        return _repeated(decoded, count, "procedural")
-    if not data.exists():
-        raise ValueError(
-            f"There is no data at {str(data)!r}: give a parquet file, a folder of them or an image folder."
-        )
-    shards = [data] if data.suffix == ".parquet" else sorted(data.glob("*.parquet"))
-    kind = "parquet" if shards else "folder"
-    if not shards and not data.is_dir():
-        raise ValueError(f"{str(data)!r} is no parquet file: give one, a folder of them or an image folder.")
-    encoded = _parquet_rows(shards, count) if shards else find_images(data)
-    if not encoded:  # an image folder without pictures was refused by find_images
-        raise ValueError(f"{str(data)!r} holds no row with a picture: give other parquet files.")
-    rng = np.random.default_rng(seed)
-    chosen = [encoded[i] for i in rng.permutation(len(encoded))[:count]]
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        decoded = np.stack(list(pool.map(lambda item: _decode(item, size), chosen)))
-    return _repeated(decoded, count, f"{kind}:{data.resolve().name}")
+    source = open_source(data or PROCEDURAL, length=min(count, NUM_PROCEDURAL), size=size, seed=seed)
+    pictures = read_pictures(source, count, prepare=lambda p: centre_square(Image.fromarray(p), size), seed=seed)
+    decoded = np.stack([pixels for _, pixels in pictures])
+    pixels = decoded if len(decoded) == count else decoded[np.arange(count) % len(decoded)]
+    return Pictures(pixels=pixels, source=source.title, num_distinct=len(decoded))
 
 
 def normalise(pixels: np.ndarray, device: "str | torch.device") -> "torch.Tensor":
@@ -68,36 +53,3 @@ def normalise(pixels: np.ndarray, device: "str | torch.device") -> "torch.Tensor
     images = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float().div_(255)
     mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (MEAN, STD))
     return images.sub_(mean).div_(std).contiguous()
-
-
-def _parquet_rows(shards: list[Path], count: int) -> list[bytes]:
-    """Encoded pictures of the first shards that together hold ``count``, in the hub's schema."""
-    rows: list[bytes] = []
-    for shard in shards:
-        if len(rows) >= count:
-            break
-        rows.extend(_shard_rows(shard))
-    return rows
-
-
-def _shard_rows(shard: Path) -> Iterator[bytes]:
-    import pyarrow.parquet as parquet
-
-    file = parquet.ParquetFile(shard)
-    if "image" not in file.schema_arrow.names:
-        raise ValueError(
-            f"{shard.name!r} has the columns {file.schema_arrow.names}, but no 'image' with bytes and path."
-        )
-    for batch in file.iter_batches(columns=["image"]):
-        yield from (row["bytes"] for row in batch.column(0).to_pylist() if row and row["bytes"])
-
-
-def _decode(encoded: bytes | Path, size: int) -> np.ndarray:
-    if isinstance(encoded, Path):
-        return read_image(encoded, resize=size)
-    return read_image(Path(f"parquet row of {len(encoded)} bytes"), content=encoded, resize=size)
-
-
-def _repeated(decoded: np.ndarray, count: int, source: str) -> Pictures:
-    pixels = decoded if len(decoded) == count else decoded[np.arange(count) % len(decoded)]
-    return Pictures(pixels=pixels, source=source, num_distinct=len(decoded))

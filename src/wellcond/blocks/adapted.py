@@ -45,6 +45,8 @@ class Adapted(nn.Module):
     layout: ClassVar[str] = "tokens"  # of the block's input: "tokens", "nhwc" or "nchw"
     needs_context: ClassVar[bool] = False  # does a branch depend on more than its normalised tokens?
     branch_first: ClassVar[bool] = False  # is the original's sum branch + x?
+    attends: ClassVar[bool] = True  # is the first branch attention?
+    reads_normalised: ClassVar[bool] = True  # or the stream itself: the norm comes after the branch, or there is none
     num_prefix: ClassVar[int | None] = None  # class and register tokens among its tokens; None: all the model's
     no_map: ClassVar[str] = ""  # why there is no softmax attention over tokens, where there is none
 
@@ -111,6 +113,8 @@ class PreNorm(Adapted):
 
 class PostNorm(PreNorm):
     """x + norm(branch(x)): the norm belongs to the branch, and the branch reads the stream itself."""
+
+    reads_normalised = False
 
     def normalise(self, which: str, x: Tensor) -> Tensor:
         return x

@@ -48,6 +48,8 @@ class ConvMixer(Adapted):
     layout = "nchw"
     needs_context = True
     branch_first = True
+    attends = False
+    reads_normalised = False
     no_map = "it mixes tokens by a depthwise convolution"
     fn: nn.Module
 

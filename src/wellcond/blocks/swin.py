@@ -34,6 +34,8 @@ class Swin(Adapted):
 
 
 class SwinV2(Swin):
+    reads_normalised = False
+
     def normalise(self, which: str, x: Tensor) -> Tensor:
         return x
 

@@ -9,6 +9,7 @@ True
 import dataclasses
 import difflib
 import json
+import shlex
 import types
 import typing
 from pathlib import Path
@@ -24,13 +25,34 @@ def to_json(config: Any) -> str:
     return json.dumps(dataclasses.asdict(config), indent=2, default=_encode, allow_nan=False) + "\n"
 
 
+def to_command(verb: str, config: Any) -> str:
+    """The command line that gives this config again; defaults are left out.
+
+    >>> from wellcond.config import GrayConfig
+    >>> to_command("gray", GrayConfig(source=Path("a b.jpg"), epsilon=0.6))
+    "wellcond gray 'a b.jpg' --epsilon 0.6"
+    """
+    words = ["wellcond", verb]
+    for entry in dataclasses.fields(config):
+        value, option = getattr(config, entry.name), entry.name.replace("_", "-")
+        if entry.default is dataclasses.MISSING:
+            words.append(str(value))
+        elif value == entry.default:
+            continue
+        elif entry.type is bool:  # a switch; none is on by default
+            words.append(f"--{option}")
+        else:
+            words += [f"--{option}", str(value)]
+    return shlex.join(words)
+
+
 def from_json(text: str, kind: type[Config]) -> Config:
     """The config of class `kind` that `to_json` wrote; missing fields take their defaults."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error}") from None
-    return _decode(value, kind, kind.__name__)
+    return decode(value, kind, kind.__name__)
 
 
 def changed_fields(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
@@ -58,24 +80,26 @@ def _encode(value: Any) -> str:
     raise ValueError(f"a config cannot hold {value!r}")
 
 
-def _decode(value: Any, kind: Any, where: str) -> Any:
-    """`value` from JSON as the type `kind`; `where` names the field in errors."""
+def decode(value: Any, kind: Any, where: str) -> Any:
+    """`value` from JSON as the type `kind`, a dataclass or what one is made of; `where` names the field in errors."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         for option in arguments:
             try:
-                return _decode(value, option, where)
+                return decode(value, option, where)
             except ValueError:
                 continue
     elif origin is Literal:
         if any(value == option and type(value) is type(option) for option in arguments):
             return value
         raise ValueError(f"{where} is {value!r}; choose one of {', '.join(map(repr, arguments))}")
-    elif origin is tuple and isinstance(value, list):
-        kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else list(arguments)
-        if len(kinds) != len(value):
-            raise ValueError(f"{where} is {value!r}; expected {len(kinds)} values")
-        return tuple(_decode(item, kinds[i], f"{where}[{i}]") for i, item in enumerate(value))
+    elif origin in (tuple, list) and isinstance(value, list):
+        repeated = origin is list or Ellipsis in arguments
+        if repeated or len(value) == len(arguments):
+            kinds = [arguments[0]] * len(value) if repeated else arguments
+            return origin(decode(item, kinds[i], f"{where}[{i}]") for i, item in enumerate(value))
+    elif origin is dict and isinstance(value, dict):
+        return {name: decode(item, arguments[1], f"{where}[{name!r}]") for name, item in value.items()}
     elif dataclasses.is_dataclass(kind) and isinstance(value, dict):
         return _decode_dataclass(value, typing.cast(type, kind), where)
     elif kind is Path and isinstance(value, str):
@@ -84,7 +108,13 @@ def _decode(value: Any, kind: Any, where: str) -> Any:
         return float(value)
     elif isinstance(kind, type) and type(value) is kind:  # type(), not isinstance: True is no int here
         return value
-    raise ValueError(f"{where} is {value!r}; expected {getattr(kind, '__name__', kind)}")
+    expected = kind if origin else getattr(kind, "__name__", kind)
+    raise ValueError(f"{where} is {_brief(value)}; expected {expected}")
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]} …"
 
 
 def _decode_dataclass(value: dict[str, Any], kind: type, where: str) -> Any:
@@ -101,4 +131,4 @@ def _decode_dataclass(value: dict[str, Any], kind: type, where: str) -> Any:
     }
     if missing := sorted(required - set(value)):
         raise ValueError(f"{where} needs {', '.join(missing)}")
-    return kind(**{name: _decode(item, hints[name], f"{where}.{name}") for name, item in value.items()})
+    return kind(**{name: decode(item, hints[name], f"{where}.{name}") for name, item in value.items()})

@@ -1,5 +1,6 @@
-"""Configs of the verbs that look and measure: gray, demo, bench."""
+"""Configs of the verbs that look and measure: gray, diagnose, demo, bench."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -75,11 +76,82 @@ class DemoConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DiagnoseConfig:
+    """Measure every block of a timm model: κ by layer, with and without skips.
+
+    wellcond diagnose vit_tiny_patch16_224 --data photos/ --weights model.safetensors
+    """
+
+    model: str
+    """A vision transformer of timm: vit_tiny_patch16_224."""
+    data: str = "procedural"
+    """Parquet file, folder of them or of images."""
+    images: int = 64
+    """How many images, spread over the data."""
+    weights: Path | None = None
+    """A .safetensors or .pth file; none: random."""
+    pretrained: bool = False
+    """timm's own weights."""
+    out: Path = Path("diagnosis")
+    """Folder of report.html, diagnosis.json."""
+    html: Path | None = None
+    """The page alone, here."""
+    json: Path | None = None
+    """The numbers alone, here."""
+    compare: Path | None = None
+    """JSON of another diagnosis, to set beside."""
+    fail_above: float | None = None
+    """Exit 1 if log κ of any site is above."""
+    tokens: Literal["all", "patch"] = "all"
+    """patch: without class and register tokens."""
+    no_jacobian: bool = False
+    """Leave the Jacobians out."""
+    target: float | None = None
+    """log κ that the advised ε should reach."""
+    gray: Literal["no", "svd", "dct"] = "no"
+    """Gray the model's input."""
+    epsilon: float = 0.95
+    """Exponent of --gray."""
+    cut: Literal["no", "attention", "mlp", "both"] = "no"
+    """Cut these skips."""
+    image_size: int | None = None
+    """Side in pixels; none: the model's own."""
+    num_classes: int | None = None
+    """None: those of the weights, or timm's."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is one."""
+    batch_size: int = 16
+    """Images in memory at once."""
+    double: bool = False
+    """Run the model in float64."""
+    seed: int = 0
+    """Of random weights and choice of images."""
+
+    def __post_init__(self) -> None:
+        for name in ("images", "batch_size", "image_size", "num_classes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name.replace('_', ' ')} is {value}; choose 1 or more")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; choose 0 or more")
+        for name, example in (("fail_above", 12), ("target", 6)):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"{name.replace('_', ' ')} is {value}; choose a log κ, for example {example}")
+        if not 0 < self.epsilon <= 1:
+            raise ValueError(f"epsilon is {self.epsilon}; choose it in (0, 1], for example 0.95")
+        if self.gray == "no" and self.epsilon != 0.95:
+            raise ValueError(f"epsilon is {self.epsilon}, but nothing is grayed; add --gray svd or --gray dct")
+        if self.weights is not None and self.pretrained:
+            raise ValueError(f"weights is {str(self.weights)!r}, and pretrained asks for timm's; choose one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchConfig:
     """Time graying or spectra against what a user would pick otherwise; writes bench-*.json."""
 
     what: Literal["graying", "spectral"]
-    """What to time."""
+    """What to time: graying or spectral."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None

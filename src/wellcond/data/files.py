@@ -73,12 +73,17 @@ def read_image(
     with _opened(path, content) as image:
         upright = _eight_bits(ImageOps.exif_transpose(image)).convert("RGB")
     if resize is not None:
-        upright = ImageOps.fit(upright, (resize, resize), method=Image.Resampling.BICUBIC)
-    elif crop:
+        return centre_square(upright, resize)
+    if crop:
         width, height = (side - side % patch_size for side in upright.size)
         left, top = (upright.width - width) // 2, (upright.height - height) // 2
         upright = upright.crop((left, top, left + width, top + height))
     return np.asarray(upright)
+
+
+def centre_square(image: Image.Image, side: int) -> NDArray[np.uint8]:
+    """The centre of the picture, its shorter side brought to `side` pixels (bicubic)."""
+    return np.asarray(ImageOps.fit(image, (side, side), method=Image.Resampling.BICUBIC))
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -1,5 +1,13 @@
-"""What the numbers mean, once: diagnose a model on images → rows, findings, one page. Floor 5."""
+"""What the numbers mean, once: diagnose a model on images → rows, findings, one page. Floor 5.
 
+diagnosing  diagnose: one pass, then the parts below on the first images
+result      Diagnosis and what it is made of; storing (JSON), table (terminal)
+sites       rows by place            variants    skips cut             jacobians  attention of the middle block
+advice      the ε that reaches a κ   thumbnails  small pictures        keeping    the model as it was
+findings    rows → plain words       picture     as in the papers, or not
+"""
+
+from wellcond.diagnosis.diagnosing import diagnose
 from wellcond.diagnosis.result import Advice, Diagnosis, Finding
 
-__all__ = ["Advice", "Diagnosis", "Finding"]
+__all__ = ["Advice", "Diagnosis", "Finding", "diagnose"]

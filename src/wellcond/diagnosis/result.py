@@ -1,11 +1,15 @@
-"""What a diagnosis holds: rows, spectra, Jacobians, advice and findings as plain data, ⇄ JSON. No torch here.
+"""What a diagnosis holds: rows, spectra, Jacobians, advice and findings as plain data, ⇄ JSON.
 
 Numbers that are not finite are None, never inf or nan: JSON has neither, and a reader must not average them.
 """
 
+import math
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from wellcond.probes.rows import Row
+from wellcond.blocks import SITES
+from wellcond.probes.rows import Row, SiteSpectrum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,21 +29,8 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteSpectrum:
-    """Mean and standard deviation over images of ln(σ_k/σ_max), k = 1 … min(n, d), and of the floor, at one site."""
-
-    layer: int
-    site: str
-    log_sigma: tuple[float | None, ...]  # None: no image has a σ_k above zero
-    std: tuple[float | None, ...]
-    floor: float | None  # ln(floor/σ_max): what lies at or under it is rounding
-    n: int
-    d: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class JacobianCurve:
-    """Singular values of the Jacobian of one sub-block on one image, fed with the image grayed by `method` at `epsilon`.
+    """Singular values of the Jacobian of one sub-block on one image that was grayed by `method` at `epsilon`.
 
     Of the fields of `wellcond.jacobian.JacobianSpectrum`; `complete`: `sigma` holds all of them.
     """
@@ -63,7 +54,11 @@ class JacobianCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class GrayingStep:
-    """Mean log κ of the images' patch tokens after graying by `method` at `epsilon` (1: as they are)."""
+    """Mean log κ of the images' patch tokens after graying by `method` at `epsilon` (1: as they are).
+
+    The mean is over the images whose κ is finite as they are: graying by cosines makes κ finite where it was not, and a
+    mean over more images would compare two different sets. `num_infinite` counts all images where it is not, after.
+    """
 
     method: str
     epsilon: float
@@ -115,3 +110,45 @@ class Diagnosis:
     command: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     arithmetic: str = "float32"  # of the model's forward pass
+
+    def above(self, limit: float) -> list[Row]:
+        """Rows of log κ at the five sites that exceed `limit`, worst first; one without a finite value exceeds any."""
+        if not isinstance(limit, int | float) or math.isnan(limit):
+            raise ValueError(f"limit={limit!r} is no number; give a log κ, e.g. 12")
+        over = [row for row in self.rows if row.quantity == "log_kappa" and row.site in SITES and _size(row) > limit]
+        return sorted(over, key=_size, reverse=True)
+
+    def to_json(self, path: Path | str) -> Path:
+        """Write the whole of it, or nothing; returns where it is. `from_json` gives an equal diagnosis back."""
+        from wellcond.diagnosis.storing import write
+
+        return write(self, Path(path))
+
+    @classmethod
+    def from_json(cls, path_or_text: Path | str) -> "Diagnosis":
+        """From a file or from its text (what begins with a brace); ValueError naming the file and the field."""
+        from wellcond.diagnosis.storing import read
+
+        return read(path_or_text)
+
+    def to_html(self, path: Path | str, compare: "Diagnosis | None" = None) -> Path:
+        """Write one offline page; with `compare` both diagnoses side by side. Returns where it is."""
+        from wellcond.diagnosis import page  # type: ignore[attr-defined]
+
+        return page.build(self, compare).write(Path(path))
+
+    def __str__(self) -> str:
+        """A table of log κ and the findings, as wide as the terminal, without colours."""
+        from wellcond.diagnosis.table import as_text
+
+        return as_text(self)
+
+    def __rich__(self) -> Any:
+        """For `rich.print` and `Console.print`: the same with colours."""
+        from wellcond.diagnosis.table import renderable
+
+        return renderable(self)
+
+
+def _size(row: Row) -> float:
+    return math.inf if row.value is None else row.value

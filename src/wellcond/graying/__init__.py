@@ -5,7 +5,16 @@ graying in any timm model.
 """
 
 from wellcond.graying.images import TokenGraying, fold_patches, unfold_patches
-from wellcond.graying.models import gray, ungray
+from wellcond.graying.models import gray, graying_of, patch_size_of, ungray
 from wellcond.graying.tokens import gray_tokens
 
-__all__ = ["TokenGraying", "fold_patches", "gray", "gray_tokens", "unfold_patches", "ungray"]
+__all__ = [
+    "TokenGraying",
+    "fold_patches",
+    "gray",
+    "gray_tokens",
+    "graying_of",
+    "patch_size_of",
+    "unfold_patches",
+    "ungray",
+]

@@ -59,6 +59,17 @@ def ungray(model: Model) -> Model:
     return model
 
 
+def patch_size_of(model: nn.Module) -> tuple[int, int]:
+    """The patches that `gray` would gray; ValueError, with the reason, for a model that has none."""
+    height, width = _pixel_reader(model)[1]
+    return int(height), int(width)
+
+
+def graying_of(model: nn.Module) -> TokenGraying | None:
+    """The graying that the model has, if any."""
+    return next((module.graying for module in model.modules() if isinstance(module, _Grayed)), None)
+
+
 class _Grayed:
     """Mixed into the class of the module that reads the pixels."""
 

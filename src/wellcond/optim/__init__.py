@@ -1,9 +1,9 @@
 """What moves the weights. Floor 6.
 
-    schedules   learning rate and averaging weight, pure functions of the step
-    groups      which parameter decays, and how fast its layer learns
-    updates     AdamW or Muon + AdamW behind one face: skip without asking the host, state by parameter name
-    average     exponential moving average of the weights
+schedules   learning rate and averaging weight, pure functions of the step
+groups      which parameter decays, and how fast its layer learns
+updates     AdamW or Muon + AdamW behind one face: skip without asking the host, state by parameter name
+average     exponential moving average of the weights
 """
 
 from wellcond.optim.average import WeightAverage

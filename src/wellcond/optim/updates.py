@@ -122,9 +122,7 @@ def _split(groups: list[Group]) -> tuple[list[Group], list[Group]]:
             if chosen:
                 names, parameters = zip(*chosen, strict=True)
                 target.append(
-                    Group(
-                        names=names, parameters=parameters, weight_decay=group.weight_decay, lr_scale=group.lr_scale
-                    )
+                    Group(names=names, parameters=parameters, weight_decay=group.weight_decay, lr_scale=group.lr_scale)
                 )
     if not matrices:
         raise ValueError("optim.name is 'muon', but the model has no weight matrices in its blocks; use 'adamw'")

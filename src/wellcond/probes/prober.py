@@ -1,7 +1,7 @@
-"""Sites in, rows out, in constant memory.
+"""Sites in, rows and spectra out, in constant memory.
 
 A site is measured on the device as soon as the model has computed it; only (B,) numbers are kept, and they come to
-the host once for each batch.
+the host once for each batch: nothing else waits for a GPU. Spectra stay on the device until the end.
 """
 
 import torch
@@ -9,15 +9,18 @@ from torch import Tensor
 
 from wellcond.blocks import attention_map, normalise
 from wellcond.blocks.adapted import Adapted
+from wellcond.blocks.branches import SOFTMAX_GAP, no_softmax, row_sum_gap
 from wellcond.probes.quantities import (
     ATTENTION_QUANTITIES,
     FLOOR,
+    LOGS,
     SPECTRAL,
     TOKEN_QUANTITIES,
     of_attention,
     of_tokens,
 )
-from wellcond.probes.rows import Moments, Row
+from wellcond.probes.rows import Measured, Moments, Row
+from wellcond.probes.spectra import SpectrumMoments
 
 _WITH_FLOOR = {*SPECTRAL, "attention_log_kappa"}
 Place = tuple[int, str]  # layer, site
@@ -26,14 +29,16 @@ Place = tuple[int, str]  # layer, site
 class Prober:
     """The sink of the recording: (layer, site, X) → numbers for each image; `gather` merges those of a batch."""
 
-    def __init__(self, wanted: set[str]) -> None:
-        self.of_tokens = [name for name in TOKEN_QUANTITIES if name in wanted]
+    def __init__(self, wanted: set[str], spectra: bool = False) -> None:
+        self.of_tokens = [name for name in TOKEN_QUANTITIES if name in wanted] + [LOGS] * spectra
         self.of_attention = [name for name in ATTENTION_QUANTITIES if name in wanted]
         self.blocks: list[Adapted] = []
         self.num_prefix: list[int] = []
         self.shapes: dict[Place, tuple[int, int]] = {}
         self.moments: dict[tuple[Place, str], Moments] = {}
         self.batch: dict[tuple[Place, str], Tensor] = {}  # of the running batch, on the device
+        self.spectra: dict[Place, SpectrumMoments] = {}
+        self.row_sums: dict[int, Tensor] = {}  # layer → gap of its maps, not yet looked at
         self.no_map: dict[int, str] = {}  # layer → why it has no attention map
         self.last: tuple[Tensor, int, dict[str, Tensor]] | None = None
 
@@ -65,16 +70,22 @@ class Prober:
 
     def _attention(self, layer: int, X: Tensor, prefix: int) -> None:
         place = (layer, "attention")
+        new = place not in self.shapes
         try:
             Y = normalise(self.blocks[layer], "attention", X)
-            A = attention_map(self.blocks[layer], Y, check=place not in self.shapes)
+            A = attention_map(self.blocks[layer], Y, check=False)
         except ValueError as error:
-            if place in self.shapes:
+            if not new:
                 raise
             self.no_map[layer] = str(error)
             return
+        if new:
+            self.row_sums[layer] = row_sum_gap(A).max()
         A = A.unflatten(0, (len(X), -1))[..., prefix:, :]  # timm's windows: those of one image together
-        self._keep(place, A, of_attention(A, self.of_attention, first=prefix))
+        found = of_attention(A, self.of_attention, first=prefix)
+        self._keep(place, A, {name: values.mean(-1) for name, values in found.items()})
+        for head in range(A.shape[2]):
+            self._keep((layer, f"head_{head}"), A, {name: values[:, head] for name, values in found.items()})
 
     def _keep(self, place: Place, X: Tensor, found: dict[str, Tensor]) -> None:
         shape = (X.shape[-2], X.shape[-1])
@@ -83,24 +94,44 @@ class Prober:
                 f"{place[1]} of block {place[0]} is {self.shapes[place]} in one batch and {shape} in another; "
                 "numbers of different sizes do not average: pass images of one size"
             )
-        self.batch |= {(place, name): values for name, values in found.items()}
+        self.batch |= {(place, name): values for name, values in found.items() if name != LOGS}
+        if (logs := found.get(LOGS)) is not None:
+            if place not in self.spectra:
+                self.spectra[place] = SpectrumMoments(logs.shape[-1], logs)
+            self.spectra[place].add(logs)
 
     def gather(self) -> None:
         """Bring the numbers of the batch to the host, all at once, and merge them."""
         self.last = None
         if not self.batch:
             return
-        values = torch.stack(list(self.batch.values())).cpu().numpy()
-        for key, row in zip(self.batch, values, strict=True):
-            self.moments.setdefault(key, Moments()).add(row)
-        self.batch = {}
+        gaps = [gap.double().reshape(1) for gap in self.row_sums.values()]
+        numbers = torch.cat([*gaps, *self.batch.values()]).cpu().numpy()
+        refused = {layer for layer, gap in zip(self.row_sums, numbers, strict=False) if gap > SOFTMAX_GAP}
+        self.no_map |= {layer: no_softmax(self.blocks[layer]) for layer in refused}
+        for key, row in zip(self.batch, numbers[len(gaps) :].reshape(len(self.batch), -1), strict=True):
+            (layer, site), _ = key
+            if layer in refused and _is_of_attention(site):
+                self.shapes.pop(key[0], None)
+            else:
+                self.moments.setdefault(key, Moments()).add(row)
+        self.batch, self.row_sums = {}, {}
 
-    def rows(self) -> list[Row]:
+    def measured(self) -> Measured:
+        """All that was found; ValueError if that is nothing."""
         if not self.shapes:
+            asked = [name for name in (*self.of_tokens, *self.of_attention) if name != LOGS]
             why = next(iter(self.no_map.values()), "no site has patch tokens")
-            raise ValueError(f"nothing of {', '.join((*self.of_tokens, *self.of_attention))} can be measured: {why}")
-        found = [(place, name) for place, name in self.moments if name != FLOOR]
-        return [self._row(place, name) for place, name in sorted(found, key=lambda key: key[0][0])]
+            raise ValueError(f"nothing of {', '.join(asked)} can be measured: {why}")
+        found = sorted(self.moments, key=lambda key: key[0][0])
+        broken = [(place, self.moments[place, name].num_infinite) for place, name in found if name == FLOOR]
+        places = sorted(self.spectra, key=lambda place: place[0])
+        return Measured(
+            rows=[self._row(place, name) for place, name in found if name != FLOOR],
+            spectra=[self.spectra[place].spectrum(*place, *self.shapes[place]) for place in places],
+            not_finite={place: count for place, count in broken if count and not _is_of_attention(place[1])},
+            no_map=self.no_map,
+        )
 
     def _row(self, place: Place, name: str) -> Row:
         moments, (n, d) = self.moments[place, name], self.shapes[place]
@@ -117,3 +148,7 @@ class Prober:
             n=n,
             d=d,
         )
+
+
+def _is_of_attention(site: str) -> bool:
+    return site == "attention" or site.startswith("head_")

@@ -1,4 +1,4 @@
-"""probe: checks its input, runs the model over the images once, and leaves it as it was."""
+"""probe, measure: check their input, run the model over the images once, and leave it as it was."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from wellcond.blocks import adapted_blocks, record
 from wellcond.blocks.adapted import Adapted
 from wellcond.probes.prober import Prober
 from wellcond.probes.quantities import ATTENTION_QUANTITIES, QUANTITIES
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import Measured, Row
 
 
 def probe(
@@ -29,7 +29,7 @@ def probe(
       without patch tokens (CaiT's class stage) then has no rows. Of an attention map the queries of prefix tokens go;
       their keys stay, so that a row still sums to 1.
     - `quantities`: some of `QUANTITIES` (the table in `quantities.py` defines them). Those of attention are at the
-      site "attention"; blocks without a softmax map over their tokens have none.
+      site "attention" and, for each head, at "head_0", …; blocks without a softmax map over their tokens have none.
     - `attention`: False leaves attention out, and the second computation of each map that it costs.
 
     The model runs in eval mode without gradients, with the skips and the graying that it has, under the caller's
@@ -38,12 +38,26 @@ def probe(
     Activations carry the rounding of the model's own arithmetic: in bfloat16 that alone fills the small singular
     values, in float32 it hides those under the floor. A model in float64 (`model.double()`) has neither limit.
     """
+    return measure(model, batches, tokens=tokens, quantities=quantities, attention=attention).rows
+
+
+def measure(
+    model: nn.Module,
+    batches: Iterable[Tensor],
+    *,
+    tokens: str = "all",
+    quantities: Collection[str] = QUANTITIES,
+    attention: bool = True,
+    spectra: bool = False,
+) -> Measured:
+    """`probe` with what else the same pass shows: where activations are not finite, which blocks have no attention map,
+    and with `spectra` the mean spectrum of every site, from the decomposition that serves the rows."""
     wanted = _wanted(tokens, quantities, attention)
     batches = _on_device(model, batches)
     first = next(batches, None)
     if first is None:
         raise ValueError("there are no images in batches; pass at least one tensor (B, C, H, W)")
-    prober = Prober(wanted)
+    prober = Prober(wanted, spectra)
     with _evaluating(model), record(model, prober, first[:2]):
         blocks = adapted_blocks(model)
         prober.begin(blocks, _num_prefixes(model, blocks) if tokens == "patch" else [0] * len(blocks))
@@ -51,7 +65,7 @@ def probe(
             with torch.no_grad():
                 model(images)
             prober.gather()
-    return prober.rows()
+    return prober.measured()
 
 
 def _wanted(tokens: str, quantities: Collection[str], attention: bool) -> set[str]:

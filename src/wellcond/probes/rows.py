@@ -1,4 +1,4 @@
-"""A row of a diagnosis, and the moments over images from which it is made, in constant memory."""
+"""Rows and spectra of sites over images, and the moments from which a row is made, in constant memory."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,6 +18,8 @@ class Row:
       finite (for attention also over heads and windows); 0 where the quantity has no spectrum.
     - `num_images`: all images, so `value` is over num_images − num_infinite of them.
     - `n`, `d`: rows and columns of the matrix: tokens and width; for attention queries and keys (of a window).
+    - `site`: one of `blocks.SITES` (XCiT: also lpi_out, lpi_sum); "attention" for the mean over heads, "head_0", … for
+      one head. (layer, site, quantity) is unique.
     """
 
     layer: int
@@ -30,6 +32,29 @@ class Row:
     num_images: int
     n: int
     d: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteSpectrum:
+    """Mean and standard deviation over images of ln(σ_k/σ_max), k = 1 … min(n, d), and of the floor, at one site."""
+
+    layer: int
+    site: str
+    log_sigma: tuple[float | None, ...]  # None: no image has a σ_k above zero
+    std: tuple[float | None, ...]
+    floor: float | None  # ln(floor/σ_max): what lies at or under it is rounding
+    n: int
+    d: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What one pass over the images has found. `spectra` is empty unless asked for."""
+
+    rows: list[Row]
+    spectra: list[SiteSpectrum]
+    not_finite: dict[tuple[int, str], int]  # (layer, site) → images that hold NaN or inf there, where there are any
+    no_map: dict[int, str]  # layer → why it has no attention map
 
 
 @dataclass

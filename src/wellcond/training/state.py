@@ -5,7 +5,6 @@ another number of them. The random state of every rank is kept; a rank that had 
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn

@@ -18,7 +18,13 @@ class Teller:
         self.rate = 0.0
         self.bar: Progress | None = None
         if console is not None and console.is_terminal:
-            columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[said]}"))
+            columns = (
+                TextColumn(name),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[said]}"),
+            )
             self.bar = Progress(*columns, console=console, transient=True)
             self.task = self.bar.add_task("", total=num_steps, completed=done, said="")
             self.bar.start()

@@ -76,9 +76,7 @@ class Trainer:
 
     def learning_rate(self, step: int) -> float:
         config = self.config
-        return learning_rate(
-            step, config.optim, steps_per_epoch=self.supply.steps_per_epoch, epochs=config.epochs
-        )
+        return learning_rate(step, config.optim, steps_per_epoch=self.supply.steps_per_epoch, epochs=config.epochs)
 
     def account(self, due: list[Record]) -> bool:
         """Count, keep what was skipped, write rows."""

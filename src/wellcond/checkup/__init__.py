@@ -1,0 +1,179 @@
+"""`wellcond diagnose`: a model of timm, its weights and some images → a table, one page, one JSON file. Floor 8.
+
+Everything that can be wrong is looked at before the long work: paths, the other diagnosis, the device, the data,
+the model, its weights. `wellcond.diagnose` measures; this room brings it its input and writes what it found.
+
+    models    a name → a model            weights   a file → its tensors            progress  the bar
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ..atomic import check_writable
+from ..config import DiagnoseConfig, to_command
+from ..data.sources import open_source
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ..data.records import Source
+    from ..diagnosis import Diagnosis
+
+MAX_NAMED = 20  # of the images skipped; the JSON names them all
+
+
+def run(config: DiagnoseConfig) -> int:
+    """Diagnose the model, print the table, write page and numbers; 1 if log κ is above the user's limit."""
+    html, json = _outputs(config)
+    source = open_source(config.data, length=config.images, seed=config.seed)
+    compare = _read_other(config.compare) if config.compare else None
+    diagnosis = _measure(config, source)
+    _show(diagnosis, config)  # first, so that it is seen even if the disk is full
+    if json:
+        diagnosis.to_json(json)
+    if html:
+        diagnosis.to_html(html, compare=compare)
+    for path in filter(None, (html, json)):
+        print(f"→ {path}")
+    return _judge(diagnosis, config.fail_above)
+
+
+def _outputs(config: DiagnoseConfig) -> tuple[Path | None, Path | None]:
+    """Where the page and the numbers go: both into the folder, or only what the user names."""
+    html, json = config.html, config.json
+    if html is None and json is None:
+        html, json = config.out / "report.html", config.out / "diagnosis.json"
+    for path, option in ((html, "html" if config.html else "out"), (json, "json" if config.json else "out")):
+        if path is not None:
+            check_writable(path, option)
+    if html is not None and json is not None and html.resolve() == json.resolve():
+        raise ValueError(f"html and json are both {str(html)!r}; name two files")
+    if html is None and config.compare is not None:
+        raise ValueError(
+            "compare shows two diagnoses on the page, but only --json was asked for; add --html report.html"
+        )
+    return html, json
+
+
+def _read_other(path: Path) -> "Diagnosis":
+    from ..diagnosis import Diagnosis
+
+    if not path.is_file():
+        raise ValueError(f"compare is {str(path)!r}, where there is no file; give the JSON of an earlier diagnosis")
+    try:
+        return Diagnosis.from_json(path)
+    except ValueError as error:
+        raise ValueError(f"compare: {error}") from None
+
+
+def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis":
+    import torch
+
+    from ..data.batches import Preprocessing, image_batches
+    from ..diagnosis import diagnose
+    from .models import check_transformer, load_model
+    from .progress import progress_bar
+
+    device = _device(config.device)
+    model, weights = load_model(config)
+    dtype = torch.float64 if config.double else torch.float32
+    model = model.to(device, dtype)
+    preprocessing = Preprocessing(model, image_size=config.image_size)
+    if config.data == "procedural":  # drawn as large as the model resizes pictures to, so that they are not resampled
+        source = open_source(config.data, length=config.images, size=preprocessing.side, seed=config.seed)
+    example = torch.rand(2, 3, *preprocessing.size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+    check_transformer(model, example)
+    _change(model, config, example)
+    skipped: list[str] = []
+    batches = image_batches(
+        source,
+        config.images,
+        preprocessing,
+        batch_size=config.batch_size,
+        device=device,
+        dtype=dtype,
+        seed=config.seed,
+        skipped=skipped,
+    )
+    with progress_bar(config.model, min(config.images, len(source))) as done:
+        try:
+            diagnosis = diagnose(
+                model,
+                batches,
+                tokens=config.tokens,
+                jacobian=not config.no_jacobian,
+                target=config.target,
+                name=_name(config),
+                progress=done,
+            )
+        except (torch.OutOfMemoryError, MemoryError):
+            remedy = f"choose a --batch-size below {config.batch_size}, or --device cpu"
+            raise ValueError(f"out of memory on {device} with {config.batch_size} images at once; {remedy}") from None
+    return dataclasses.replace(
+        diagnosis, source=source.title, weights=weights, skipped=skipped, command=to_command("diagnose", config)
+    )
+
+
+def _device(asked: str) -> str:
+    import torch
+
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch sees no CUDA device here; say --device cpu")
+    return "cuda" if asked == "auto" and torch.cuda.is_available() else "cpu" if asked == "auto" else asked
+
+
+def _change(model: "nn.Module", config: DiagnoseConfig, example: "Tensor") -> None:
+    """Gray the input, cut the skips, if that was asked."""
+    from ..graying import gray
+    from ..skips import cut_skips
+
+    if config.gray != "no":
+        gray(model, config.gray, config.epsilon, precision="exact")
+    if config.cut != "no":
+        parts = {"attention": config.cut != "mlp", "mlp": config.cut != "attention"}
+        cut_skips(model, **parts, lpi=config.cut == "both", images=example)
+
+
+def _name(config: DiagnoseConfig) -> str:
+    grayed = f", grayed by {config.gray.upper()} {config.epsilon:g}" if config.gray != "no" else ""
+    skips = "skips" if config.cut == "both" else f"{config.cut} skips"
+    return config.model + grayed + (f", without {skips}" if config.cut != "no" else "")
+
+
+def _show(diagnosis: "Diagnosis", config: DiagnoseConfig) -> None:
+    from .models import RANDOM
+
+    for reason in diagnosis.skipped[:MAX_NAMED]:
+        print(f"skipped {reason}", file=sys.stderr)
+    if len(diagnosis.skipped) > MAX_NAMED:
+        print(f"skipped {len(diagnosis.skipped) - MAX_NAMED} more", file=sys.stderr)
+    Console(highlight=False).print(diagnosis)
+    images = f"{diagnosis.num_images} images of {diagnosis.source}"
+    if diagnosis.num_images < config.images:
+        images += f" (all there are that can be read; {config.images} were asked for)"
+    print(images + (f", {len(diagnosis.skipped)} skipped" if diagnosis.skipped else ""))
+    if diagnosis.weights == RANDOM:
+        print(
+            f"weights: random (seed {config.seed}), so this tells of the initialization and not of a trained model; "
+            "give --weights FILE or --pretrained"
+        )
+    else:
+        print(f"weights: {diagnosis.weights}")
+
+
+def _judge(diagnosis: "Diagnosis", limit: float | None) -> int:
+    """1 and one line that names the worst place, if log κ is above the limit anywhere."""
+    if limit is None or not (rows := diagnosis.above(limit)):
+        return 0
+    worst = rows[0]
+    value = "infinite on every image" if worst.value is None else f"{worst.value:.2f}"
+    print(
+        f"wellcond: log κ is above {limit:g} at {len(rows)} of the places measured, "
+        f"worst {value} at {worst.site} of block {worst.layer}",
+        file=sys.stderr,
+    )
+    return 1

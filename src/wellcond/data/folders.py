@@ -1,0 +1,47 @@
+"""A folder of photographs as a source. Floor 6.
+
+If every picture lies in a folder of its own inside, those folders are the classes (torchvision's ImageFolder
+counts them the same way: sorted by name).
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .files import find_images, read_image
+from .records import Record, refuse_extras
+
+
+class FolderSource:
+    """The images under `folder`, sorted by path; `unreadable` names folders inside that may not be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.title = f"folder:{folder.resolve().name}"
+        self.unreadable: list[str] = []
+        self.paths = find_images(folder, self.unreadable)
+        parts = [path.relative_to(folder).parts for path in self.paths]
+        sorted_out = all(len(part) > 1 for part in parts)
+        self.classes = tuple(sorted({part[0] for part in parts})) if sorted_out else ()
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        self._labels = np.array([numbers[part[0]] for part in parts], np.int64) if sorted_out else None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def labels(self) -> NDArray[np.int64] | None:
+        return self._labels
+
+    def records(self, indices: Sequence[int], extras: Sequence[str] = ()) -> Iterator[Record]:
+        refuse_extras(self.title, extras, ())
+        for index in indices:
+            path = self.paths[index]
+            yield Record(
+                index=index,
+                name=str(path.relative_to(self.folder)),
+                label=None if self._labels is None else int(self._labels[index]),
+                read=partial(read_image, path),
+            )

@@ -1,0 +1,136 @@
+"""Parquet shards as a source, in the hub's schema: `image{bytes,path}`, `label`, and what else there is. Floor 6.
+
+Read row group by row group, a few rows at a time and only the columns asked for, so that memory depends neither
+on the number of rows nor on the size of a row group.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from .files import read_image
+from .records import Pixels, Record, refuse_extras
+
+PICTURES = ("image", "img")  # what the hub's sets call the column
+LABEL = "label"
+BATCH = 64  # rows that are in memory at once, still encoded
+BUFFER = 1 << 20  # bytes; with a buffer pyarrow streams a column chunk instead of loading the whole of it
+
+
+class ParquetSource:
+    """The rows of the shards, in the order given; lengths come from their footers."""
+
+    def __init__(self, shards: Sequence[Path], title: str) -> None:
+        self.shards, self.title = list(shards), title
+        opened = [_opened(shard) for shard in self.shards]
+        self.columns = opened[0].schema_arrow.names
+        self.picture = self._picture_column(opened)
+        self.lengths = [file.metadata.num_rows for file in opened]
+        self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
+        if not len(self):
+            raise ValueError(f"{title} has no rows; give other parquet files")
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """Of the column `label`; −1 where a row has none."""
+        if LABEL not in self.columns:
+            return None
+        columns = [_table(_opened(shard), shard, [LABEL]).column(LABEL) for shard in self.shards]
+        return np.concatenate([column.fill_null(-1).to_numpy() for column in columns]).astype(np.int64)
+
+    def records(self, indices: Sequence[int], extras: Sequence[str] = ()) -> Iterator[Record]:
+        known = [name for name in self.columns if name not in (self.picture, LABEL)]
+        refuse_extras(self.title, extras, known)
+        wanted = [self.picture, *([LABEL] if LABEL in self.columns else []), *extras]
+        for number, shard in enumerate(self.shards):
+            low, high = np.searchsorted(indices, self.starts[number : number + 2])
+            rows = np.asarray(indices[low:high], np.int64) - self.starts[number]
+            for row, values in _rows(shard, rows, wanted) if len(rows) else ():
+                name, content = encoded(values[self.picture], f"{shard.name} row {row}")
+                yield Record(
+                    index=int(self.starts[number]) + row,
+                    name=name,
+                    label=values.get(LABEL),
+                    read=partial(decode, name, content),
+                    extras={extra: values[extra] for extra in extras},
+                )
+
+    def _picture_column(self, opened: Sequence[pyarrow.parquet.ParquetFile]) -> str:
+        for shard, file in zip(self.shards, opened, strict=True):
+            names = file.schema_arrow.names
+            if not any(picture in names for picture in PICTURES):
+                raise ValueError(f"{shard.name!r} has the columns {names}, but no 'image' with bytes and path")
+            if names != self.columns:
+                raise ValueError(
+                    f"{shard.name!r} has the columns {names}, but {self.shards[0].name!r} has {self.columns}; "
+                    "give shards of one set"
+                )
+        return next(picture for picture in PICTURES if picture in self.columns)
+
+
+def _rows(shard: Path, rows: NDArray[np.int64], columns: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of these numbers, which ascend; row groups without any are not read."""
+    file = _opened(shard)
+    start = 0
+    for group in range(file.num_row_groups):
+        end = start + file.metadata.row_group(group).num_rows
+        inside = rows[np.searchsorted(rows, start) : np.searchsorted(rows, end)]
+        if len(inside):
+            yield from _rows_of_group(file, shard, group, start, inside, columns)
+        start = end
+
+
+def _rows_of_group(
+    file: pyarrow.parquet.ParquetFile,
+    shard: Path,
+    group: int,
+    start: int,
+    rows: NDArray[np.int64],
+    columns: list[str],
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    batches = file.iter_batches(batch_size=BATCH, row_groups=[group], columns=columns, use_threads=False)
+    while len(rows):  # not on to the end of the group when the last row asked for is found
+        try:
+            batch = next(batches)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ValueError(f"{shard.name!r} is damaged: {error}; fetch it again") from None
+        end = start + batch.num_rows
+        inside, rows = np.split(rows, [np.searchsorted(rows, end)])
+        yield from zip(inside.tolist(), batch.take(pyarrow.array(inside - start)).to_pylist(), strict=True)
+        start = end
+
+
+def encoded(value: Any, name: str) -> tuple[str, bytes | None]:
+    """The picture's name and its bytes; sets without names have the bytes alone."""
+    if isinstance(value, dict):
+        path = value.get("path")
+        return (f"{name} ({path})" if path else name), value.get("bytes")
+    return name, value
+
+
+def decode(name: str, content: bytes | None) -> Pixels:
+    if not isinstance(content, bytes) or not content:
+        raise ValueError(f"{name!r}: no picture in this row")
+    return read_image(Path(name), content=content)
+
+
+def _opened(shard: Path) -> pyarrow.parquet.ParquetFile:
+    try:
+        return pyarrow.parquet.ParquetFile(shard, buffer_size=BUFFER)
+    except (pyarrow.ArrowException, ValueError) as error:
+        raise ValueError(f"{str(shard)!r} is not a parquet file, or a damaged one ({error}); fetch it again") from None
+
+
+def _table(file: pyarrow.parquet.ParquetFile, shard: Path, columns: list[str]) -> pyarrow.Table:
+    try:
+        return file.read(columns=columns)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{shard.name!r} is damaged: {error}; fetch it again") from None

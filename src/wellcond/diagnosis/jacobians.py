@@ -1,0 +1,107 @@
+"""Jacobian of the attention of one block on one image, as it is and grayed ("Always Skip Attention", Figs. 7 and 8).
+
+With respect to the normalised input, in float64 at the point that the model has computed in its own arithmetic. Up to
+2048 inputs and outputs all singular values are computed; beyond that Lanczos gives the largest ones, an upper bound
+for the smallest, and so a lower bound for κ.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wellcond.blocks import adapt, normalise, record, sub_block
+from wellcond.diagnosis.result import JacobianCurve
+from wellcond.graying import TokenGraying
+from wellcond.jacobian import JacobianSpectrum, jacobian_spectrum
+
+# (method, ε) of Figs. 7 and 8
+GRAYINGS = (("svd", 0.9), ("svd", 0.7), ("svd", 0.5), ("dct", 0.95), ("dct", 0.9), ("dct", 0.85))
+NUM_STEPS = 48  # of Lanczos; half of its values have settled by then
+LARGE = 65_536  # inputs; from there on half the steps: a step costs as much as seven passes through the block
+
+
+def attention_curves(
+    model: nn.Module, image: Tensor, patch_size: tuple[int, int] | None
+) -> tuple[list[JacobianCurve], list[str]]:
+    """(curves of the block in the middle, why some are missing) for one image (1, C, H, W) as the model takes it.
+
+    Without a patch size there is only the curve of the image as it is. The model must be kept by the caller.
+    """
+    images, settings, missing = [image], [(None, None)], []
+    try:
+        for method, epsilon in GRAYINGS if patch_size is not None else ():
+            graying = TokenGraying(patch_size, method, epsilon, precision="exact")
+            images.append(graying(image.double()).to(image.dtype))
+            settings.append((method, epsilon))
+    except ValueError as error:
+        missing.append(f"Jacobians of grayed images: {error}")
+    layer, block = middle_block(adapt(model, image))
+    where = f"Jacobian of the attention of block {layer}"
+    if block is None:
+        return [], ["Jacobian: no block has attention that reads normalised tokens and writes to all of them"]
+    try:
+        spectrum = _spectrum(model.eval(), layer, block, torch.cat(images))
+    except (ValueError, RuntimeError) as error:  # a dtype or a derivative that the block does not have
+        return [], [f"{where}: {str(error).splitlines()[0]}"]
+    return [_curve(spectrum, i, layer, *setting) for i, setting in enumerate(settings)], missing
+
+
+def middle_block(blocks: list[Any]) -> tuple[int, Any]:
+    """(layer, block) in the middle of those that have attention on a normalised input; (-1, None) without any.
+
+    Class-attention stages write to one token; blocks that normalise after the branch, or not at all, have no
+    normalised input.
+    """
+    fit = [i for i, block in enumerate(blocks) if block.reads_normalised and block.num_prefix != 1]
+    return (fit[len(fit) // 2], blocks[fit[len(fit) // 2]]) if fit else (-1, None)
+
+
+def _spectrum(model: nn.Module, layer: int, block: Any, images: Tensor) -> JacobianSpectrum:
+    sites: dict[str, Tensor] = {}
+
+    def keep(at: int, site: str, X: Tensor) -> None:
+        if (at, site) == (layer, "sab_in"):
+            sites[site] = X.detach()
+
+    with torch.no_grad(), record(model, keep):
+        model(images)
+        X = normalise(block, "attention", sites["sab_in"])
+    shape, args, kwargs = block._context
+    block._context = (shape, tuple(_double(a) for a in args), {name: _double(a) for name, a in kwargs.items()})
+    steps = NUM_STEPS // 2 if X[0].numel() > LARGE else NUM_STEPS
+    return jacobian_spectrum(
+        sub_block(block, "attention"), X, module=block, dtype=torch.float64, num_values=steps // 2, max_steps=steps
+    )
+
+
+def _double(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _curve(
+    spectrum: JacobianSpectrum, image: int, layer: int, method: str | None, epsilon: float | None
+) -> JacobianCurve:
+    lower, upper = spectrum.kappa_bounds
+    return JacobianCurve(
+        layer=layer,
+        part="attention",
+        method=method,
+        epsilon=epsilon,
+        sigma=tuple(spectrum.sigma[image].tolist()),
+        error=tuple(spectrum.error[image].tolist()),
+        sigma_min=float(spectrum.sigma_min[image]),
+        sigma_min_lower=float(spectrum.sigma_min_lower[image]),
+        floor=float(spectrum.floor[image]),
+        log_kappa=_finite(spectrum.log_kappa[image]),
+        kappa_at_least=_finite(lower[image]),
+        kappa_at_most=_finite(upper[image]),
+        complete=spectrum.complete,
+        n=spectrum.n,
+        d=spectrum.d,
+    )
+
+
+def _finite(value: Tensor) -> float | None:
+    return float(value) if math.isfinite(value) else None

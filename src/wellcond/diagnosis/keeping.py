@@ -1,0 +1,32 @@
+"""A model as it was: whatever is done to it inside, and however that ends."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from wellcond.blocks import adapted_blocks
+from wellcond.blocks.adapted import swap_out
+
+
+@contextmanager
+def kept(model: nn.Module) -> Iterator[None]:
+    """Afterwards the model has its own modes, classes and gains again, and the random generators their states."""
+    modes = [(module, module.training) for module in model.modules()]
+    blocks = [(b, b._context, {gain: getattr(b, gain) for gain in b.gains}) for b in adapted_blocks(model)]
+    ours = {id(block) for block, _, _ in blocks}
+    gpus = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
+    with torch.random.fork_rng(list(gpus)):
+        try:
+            yield
+        finally:
+            for block in adapted_blocks(model):
+                if id(block) not in ours:
+                    swap_out(block)
+            for block, context, gains in blocks:
+                block._context = context
+                for name, gain in gains.items():
+                    setattr(block, name, gain)
+            for module, training in modes:
+                module.training = training

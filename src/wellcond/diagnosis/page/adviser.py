@@ -1,0 +1,107 @@
+"""The ε adviser: log κ of the images' patch tokens against ε for both methods, and the ε that reaches the target."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from wellcond import report
+from wellcond.diagnosis.page.words import METHOD_COLOUR, Side, short
+from wellcond.diagnosis.result import Advice
+
+
+def numbers(advice: Advice) -> report.Numbers:
+    """Before, target, and the advised ε of each method."""
+    items: list[tuple[str, report.Cell, str]] = [
+        (
+            "log κ of the images",
+            advice.log_kappa,
+            f"patches of {advice.patch_size[0]} × {advice.patch_size[1]}: {advice.n} × {advice.d}",
+        ),
+        ("target", advice.target, "log κ asked for"),
+    ]
+    for method, epsilon in advice.epsilon.items():
+        note = "none in its sweep reaches the target" if epsilon is None else "the largest ε that reaches it"
+        items.append((f"ε for {method.upper()}", "–" if epsilon is None else f"{epsilon:.3g}", note))
+    return report.Numbers(items=items)
+
+
+def figure(sides: Sequence[Side]) -> report.Figure:
+    """log κ against ε; 1 changes nothing, to the right it does more."""
+    data: list[dict[str, Any]] = []
+    for side in sides:
+        advice = side.diagnosis.advice
+        if advice is not None:
+            data += _curves(side, advice)
+    layout = {
+        "xaxis": {"title": {"text": "ε"}, "autorange": "reversed"},
+        "yaxis": {"title": {"text": "log κ, mean"}, "rangemode": "tozero"},
+        "hovermode": "closest",
+    }
+    return report.Figure(data=data, layout=layout, height=380)
+
+
+def _curves(side: Side, advice: Advice) -> list[dict[str, Any]]:
+    data: list[dict[str, Any]] = []
+    for method in dict.fromkeys(step.method for step in advice.sweep):
+        steps = sorted((s for s in advice.sweep if s.method == method), key=lambda s: -s.epsilon)
+        paint = METHOD_COLOUR.get(method, report.BEFORE)
+        name = side.hover(report.plotly_text(method.upper(), 12))
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": name,
+                "legendgroup": name,
+                "x": [step.epsilon for step in steps],
+                "y": [short(step.log_kappa) for step in steps],
+                "customdata": [f"; not finite on {s.num_infinite} images" if s.num_infinite else "" for s in steps],
+                "line": {"color": paint, "width": 2.5, "dash": side.dash},
+                "marker": {"size": 8, "symbol": ["circle-open" if s.num_infinite else "circle" for s in steps]},
+                "hovertemplate": f"<b>{name}</b><br>ε = %{{x:.3g}}: log κ = %{{y:.2f}}%{{customdata}}<extra></extra>",
+            }
+        )
+        epsilon = advice.epsilon.get(method)
+        if epsilon is not None:
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "legendgroup": name,
+                    "showlegend": False,
+                    "x": [epsilon, epsilon],
+                    "y": [0, advice.target],
+                    "line": {"color": paint, "width": 1.5, "dash": "dot"},
+                    "marker": {"size": [0, 13], "symbol": "star"},
+                    "hovertemplate": f"<b>{name}</b><br>ε = %{{x:.3g}} reaches the target<extra></extra>",
+                }
+            )
+    ends = [step.epsilon for step in advice.sweep] or [0.5, 1.0]
+    data.append(
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": side.hover("target"),
+            "x": [max(ends), min(ends)],
+            "y": [advice.target] * 2,
+            "line": {"color": report.BEFORE, "width": 1.5, "dash": "dash"},
+            "hovertemplate": "target: log κ = %{y:.2f}<extra></extra>",
+        }
+    )
+    return data
+
+
+def is_grayed(title: str) -> bool:
+    """Whether a thumbnail shows what graying makes of an image, by its title: "SVD 0.7", "DCT 0.95"."""
+    return title.lower().startswith(("svd", "dct"))
+
+
+def pictures(sides: Sequence[Side]) -> list[report.StoredPicture]:
+    """Each image that was grayed, followed by what graying makes of it."""
+    shown: list[report.StoredPicture] = []
+    for side in sides:
+        thumbnails = side.diagnosis.thumbnails
+        for number, thumbnail in enumerate(thumbnails):
+            follows = number + 1 < len(thumbnails) and is_grayed(thumbnails[number + 1].title)
+            if is_grayed(thumbnail.title) or follows:
+                title = side.hover(thumbnail.title)
+                shown.append(report.StoredPicture(png=thumbnail.png, title=title, note=thumbnail.note))
+    return shown

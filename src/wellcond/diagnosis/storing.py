@@ -1,0 +1,57 @@
+"""A diagnosis ⇄ JSON, exactly: a line for each row and spectrum, so that two files can be compared line by line."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from wellcond.atomic import write_bytes
+from wellcond.config import decode
+from wellcond.diagnosis.result import Diagnosis
+
+FORMAT = "wellcond diagnosis 1"
+
+
+def write(diagnosis: Diagnosis, path: Path) -> Path:
+    content = {"format": FORMAT, **dataclasses.asdict(diagnosis)}
+    lines = [f" {_dump(key)}: {_lines(value)}" for key, value in content.items()]
+    write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    return path
+
+
+def read(path_or_text: Path | str) -> Diagnosis:
+    is_text = isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{")
+    where = "the text" if is_text else repr(str(path_or_text))
+    try:
+        text = str(path_or_text) if is_text else Path(path_or_text).read_text(encoding="utf-8")
+        value = json.loads(text, parse_constant=_refuse)
+    except UnicodeDecodeError:
+        raise ValueError(f"{where} is no text, so no diagnosis; give a file that diagnosis.to_json wrote") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where} is no JSON ({error}); give a file that diagnosis.to_json wrote") from None
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if not isinstance(value, dict) or "format" not in value:
+        raise ValueError(f'{where} holds no diagnosis: it has no field "format"; give one that to_json wrote')
+    if value["format"] != FORMAT:
+        raise ValueError(f"{where} has format {str(value['format'])[:60]!r}; this version reads {FORMAT!r}")
+    del value["format"]
+    try:
+        return decode(value, Diagnosis, "diagnosis")
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"it holds {constant}, which is no JSON; a number that is not finite must be null")
+
+
+def _lines(value: Any) -> str:
+    """A list of objects with one on a line; everything else on one."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(f"  {_dump(item)}" for item in value) + "\n ]"
+    return _dump(value)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)

@@ -1,0 +1,61 @@
+"""A diagnosis on the terminal: layer × site of log κ, then the findings."""
+
+import io
+import shutil
+from typing import Any
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from wellcond.blocks import SITES
+from wellcond.diagnosis.result import Diagnosis
+from wellcond.probes.rows import Row
+
+_WITH_STD = 76  # columns; a narrower terminal gets no deviations
+_COLOUR = {"warning": "yellow", "note": "cyan"}
+
+
+def as_text(diagnosis: Diagnosis, width: int | None = None) -> str:
+    """Without colours, and as wide as the terminal (100 where there is none)."""
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    console = Console(file=io.StringIO(), width=max(width, 40), color_system=None, force_terminal=False, record=True)
+    console.print(renderable(diagnosis, console.width))
+    return "\n".join(line.rstrip() for line in console.export_text().rstrip("\n").splitlines())
+
+
+def renderable(diagnosis: Diagnosis, width: int = 100) -> Any:
+    """Something that rich can print."""
+    cells = {(r.layer, r.site): r for r in diagnosis.rows if r.quantity == "log_kappa" and r.site in SITES}
+    height, across = diagnosis.image_size
+    shapes = dict.fromkeys(f"{row.n} × {row.d}" for row in cells.values() if row.n > 1)
+    head = f"{diagnosis.model}: {diagnosis.num_images} images of {height} × {across}, {diagnosis.arithmetic}"
+    caption = f"log κ, mean ± deviation over images; tokens {', '.join(shapes)}"
+    marked = any(row.num_infinite or row.floor_count for row in cells.values())
+    if marked:
+        caption += "; ∞ rank-deficient as far as the arithmetic can tell, +k∞ so on k images, – no κ"
+    table = Table(title=Text(head), caption=Text(caption), title_justify="left", caption_justify="left")
+    table.add_column("block", justify="right")
+    sites = [site for site in SITES if any(place[1] == site for place in cells)]
+    for site in sites:
+        table.add_column(site, justify="right")
+    for layer in sorted({layer for layer, _ in cells}):
+        table.add_row(str(layer), *(_cell(cells.get((layer, site)), width >= _WITH_STD) for site in sites))
+    parts: list[Any] = [table]
+    for finding in diagnosis.findings:
+        text = Text(f"{finding.severity}: ", style=f"bold {_COLOUR.get(finding.severity, '')}")
+        parts.append(text.append(finding.text, style="not bold default"))
+        parts.append(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 2)))
+        parts.append(Padding(Text(f"→ {finding.remedy}"), (0, 0, 0, 2)))
+    parts += [Text(f"not measured: {sentence}", style="dim") for sentence in diagnosis.missing]
+    return Group(*parts)
+
+
+def _cell(row: Row | None, with_std: bool) -> str:
+    if row is None:
+        return ""
+    if row.value is None:
+        return "∞" if row.floor_count else "–"
+    text = f"{row.value:.2f}" + (f" ± {row.std:.2f}" if with_std else "")
+    return f"{text} +{row.num_infinite}∞" if row.num_infinite else text
