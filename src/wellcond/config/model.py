@@ -5,7 +5,7 @@ from typing import Literal
 
 from .checks import check_at_least, check_one_of, check_positive, check_within
 
-Option = str | bool | int | float | None
+Option = None | bool | int | float | str  # in the order in which the command line tries them
 
 
 @dataclass(frozen=True, kw_only=True)

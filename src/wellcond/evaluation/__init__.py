@@ -1,4 +1,7 @@
-"""The judges: a model and images → numbers. Floor 6, under the loop that asks them; they know neither the command line nor the disk."""
+"""The judges: a model and images → numbers. Floor 6, under the loop that asks them.
+
+They know neither the command line nor the disk.
+"""
 
 from wellcond.evaluation.accuracy import Correct, accuracy, count_correct
 

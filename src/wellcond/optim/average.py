@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """avg ← avg + w (weights − avg), with the weight w as a tensor: a captured step reads it anew, 0 changes nothing."""
+    """avg ← avg + w (weights − avg), with the weight w as a tensor: a captured step reads it anew; 0 is no change."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module

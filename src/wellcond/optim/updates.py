@@ -94,7 +94,7 @@ def _adamw(groups: list[Group], config: OptimConfig) -> AdamW:
 
 
 def _muon(groups: list[Group], config: OptimConfig) -> Muon:
-    """Muon with updates as large as AdamW's (Moonlight, arXiv 2502.16982, §2.2), so that one learning rate fits both."""
+    """Muon with updates as large as AdamW's (Moonlight, arXiv 2502.16982, §2.2): one learning rate fits both."""
     options = [_torch_group(g, config.lr, tensor_lr=False) for g in groups]
     return Muon(options, momentum=0.95, adjust_lr_fn="match_rms_adamw")
 

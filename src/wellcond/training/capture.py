@@ -28,7 +28,8 @@ class CapturedStep:
         try:
             self._warm_up()
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
+            # thread_local: the threads that read streamed images go on calling CUDA
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.numbers = step.run(self.inputs)
         finally:
             torch.cuda.synchronize()

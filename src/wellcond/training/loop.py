@@ -18,10 +18,11 @@ from wellcond import results
 from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, from_json, to_json
 from wellcond.runs import Run
 from wellcond.training import checkpoints
+from wellcond.training.feeding import ImageSupply
 from wellcond.training.processes import Processes, process_group
 from wellcond.training.signals import REQUEUE, Stopped, StopWish, stop_signals
 from wellcond.training.state import NotFinite
-from wellcond.training.supply import OpenSupply
+from wellcond.training.supply import OpenSupply, Supply
 from wellcond.training.surroundings import surroundings
 from wellcond.training.telling import Teller, open_tensorboard
 from wellcond.training.trainer import Trainer
@@ -58,7 +59,7 @@ def train(
             stack.enter_context(run.locked())
         if (done := run.read_summary()) is not None:
             return Summary(**done)
-        supply = (open_supply or _open_supply)(config, processes)
+        supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
         if processes.is_main:
@@ -107,8 +108,9 @@ class Loop:
             except OSError as error:
                 raise checkpoints.told(error, trainer.run.checkpoints, trainer.tally.step) from None
             if stopping:
-                code = self.wish.code or REQUEUE
-                raise Stopped(code, f"stopped at step {trainer.tally.step}, saved; the same command continues")
+                message = f"stopped at step {trainer.tally.step}, saved; the same command continues"
+                self.teller.say(message)
+                raise Stopped(self.wish.code or REQUEUE, message)
         return self._finish()
 
     def _step(self) -> bool:
@@ -165,8 +167,10 @@ class Loop:
         """Not inside a run of bad steps: a rollback must find what was before it."""
         trainer, tally = self.trainer, self.trainer.tally
         done = tally.step == trainer.num_steps
-        due = tally.step % self.config.checkpoint_every == 0 or done
-        if stopping or (due and not tally.streak) or done:
+        due = tally.step % self.config.checkpoint_every == 0
+        if due:
+            trainer.account(trainer.records.drain())
+        if stopping or done or (due and not tally.streak):
             trainer.save()
 
     def _finish(self) -> Summary:
@@ -219,7 +223,9 @@ def _begin(run: Run, config: TrainConfig, processes: Processes) -> None:
     run.add_start({**start, "processes": processes.world_size, "changed": now})
 
 
-def _open_supply(config: TrainConfig, processes: Processes):
-    from wellcond.data.supply import open_supply
+def _open_images(config: TrainConfig, processes: Processes, console: Console | None) -> Supply:
+    def say(line: str) -> None:
+        if console is not None and processes.is_main:
+            console.print(line, highlight=False, markup=False)
 
-    return open_supply(config, processes)
+    return ImageSupply(config, processes, say)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 Item = TypeVar("Item")
+CPU = torch.device("cpu")
 TIMEOUT = datetime.timedelta(minutes=30)  # rank 0 may evaluate, write and verify while the others wait
 
 
@@ -25,7 +26,7 @@ class Processes:
 
     rank: int = 0
     world_size: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
     @property
     def is_main(self) -> bool:

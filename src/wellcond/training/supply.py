@@ -19,6 +19,7 @@ class Supply(Protocol):
 
     steps_per_epoch: int
     num_classes: int
+    fingerprint: str  # of the training images: a resumed run must find the same
 
     def indices(self, step: int) -> Tensor:
         """Sample indices of the whole global batch, on the CPU."""

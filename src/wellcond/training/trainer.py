@@ -177,6 +177,7 @@ class Trainer:
                 "world_size": self.processes.world_size,
                 "metrics_bytes": self.metrics.sync(),
                 "rolled_back_to": self.rolled_back_to,
+                "data": self.supply.fingerprint,
             }
             checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep)
         self.saved_step = self.tally.step
@@ -192,9 +193,14 @@ class Trainer:
             self._reopen_metrics(0)
             return False
         path = self.run.checkpoints / checkpoints.name_of(step)
+        state = checkpoints.read_state(path)
+        if state["data"] != self.supply.fingerprint:
+            raise ValueError(
+                f"the images of {self.config.data.train!r} are not those that {str(self.run.path)!r} was trained on; "
+                "bring them back, or start anew in another --out"
+            )
         self.parts.restore({file: checkpoints.read_tensors(path, file) for file in self.parts.live()})
         restore_random(checkpoints.read_tensors(path, "random"), self.processes, seed=self.config.seed, step=step)
-        state = checkpoints.read_state(path)
         self.tally = Tally.from_json(state["tally"])
         self.rolled_back_to = state["rolled_back_to"]
         self.saved_step = step
