@@ -13,6 +13,8 @@ from wellcond.evaluation import accuracy, count_correct
 class Table(nn.Module):
     """Answers with prescribed logits: an image holds its own number."""
 
+    logits: torch.Tensor
+
     def __init__(self, logits: torch.Tensor) -> None:
         super().__init__()
         self.register_buffer("logits", logits)

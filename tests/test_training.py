@@ -8,10 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 from training_cases import TensorSupply, final, run, tiny
 
 import wellcond
@@ -19,6 +21,7 @@ from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, OptimConfi
 from wellcond.runs import Run
 from wellcond.training import build_model, monitoring, train, trainer
 from wellcond.training.feeding import ImageSupply
+from wellcond.training.processes import Processes
 
 GOLDEN = Path(__file__).parent / "golden" / "loss-curve.json"
 
@@ -34,7 +37,7 @@ def pictures(cache: Path, **changes):
         smoothing=0.1,
         repeats=2,
     )
-    data = DataConfig(train="procedural:48", val="procedural:21", image_size=16, cache=cache, augment=augment, workers=2)
+    data = DataConfig(train="procedural:48", val="procedural:21", image_size=16, cache=cache, augment=augment)
     model = replace(tiny().model, image_size=16, num_classes=10)
     return tiny(model=model, data=data, epochs=2, checkpoint_every=4, ema=0.9, accumulate=2, **changes)
 
@@ -92,7 +95,7 @@ def test_other_images_under_the_same_name_are_refused(cache, tmp_path, monkeypat
         supply.fingerprint = "another"
         return supply
 
-    with pytest.raises(ValueError, match="are not those that .* was trained on"):
+    with pytest.raises(ValueError, match=r"are not those that .* was trained on"):
         train(config, tmp_path / "run", open_supply=changed)
 
 
@@ -104,10 +107,8 @@ def test_odd_chunks_cannot_be_mixed(cache, tmp_path):
 
 def test_load_gives_the_model_that_was_evaluated(straight, cache):
     """Top-1 of the loaded model, counted here, is the one in summary.json; it holds the averaged weights."""
-    model = wellcond.load(straight)
+    model: Any = wellcond.load(straight)
     assert not model.training
-    from wellcond.training.processes import Processes
-
     supply = ImageSupply(pictures(cache), Processes())
     right = total = 0
     for images, labels in supply.validation():
@@ -115,8 +116,8 @@ def test_load_gives_the_model_that_was_evaluated(straight, cache):
         right += int((found == labels)[labels >= 0].sum())
         total += int((labels >= 0).sum())
     assert total == 21
-    assert 100 * right / total == Run(straight).read_summary()["top1"]
-    plain = wellcond.load(straight, average=False)
+    assert {"top1": 100 * right / total}.items() <= (Run(straight).read_summary() or {}).items()
+    plain: Any = wellcond.load(straight, average=False)
     assert not torch.equal(plain.head.weight, model.head.weight)
 
 
@@ -131,13 +132,11 @@ def test_load_rebuilds_graying_skips_and_attention(tmp_path):
         graying=GrayingConfig(method="svd", epsilon=0.7),
     )
     run(replace(config, model=model), tmp_path / "run")
-    loaded = wellcond.load(tmp_path / "run")
+    loaded: Any = wellcond.load(tmp_path / "run")
     names = {type(module).__name__ for module in loaded.modules()}
     assert {"GrayedConv2d", "LinearAttention"} <= names
     assert loaded.blocks[0].mlp_gain == 0.0 and loaded.blocks[0].attention_gain == 1.0
     saved = Run(tmp_path / "run").checkpoints / "step-00000015" / "model.safetensors"
-    from safetensors.torch import load_file
-
     for name, tensor in load_file(saved).items():
         assert torch.equal(loaded.state_dict()[name.removeprefix("model.")], tensor)
 
@@ -154,15 +153,15 @@ def test_weights_depend_on_the_seed_only():
     config = tiny().model
     torch.manual_seed(5)
     state = torch.get_rng_state()
-    one, two, other = build_model(config, 1), build_model(config, 1), build_model(config, 2)
+    one, two, other = (build_model(config, seed).state_dict()["head.weight"] for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(one.head.weight, two.head.weight) and not torch.equal(one.head.weight, other.head.weight)
+    assert torch.equal(one, two) and not torch.equal(one, other)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"name": "vit_tinny_patch16_224"}, r"'vit_tinny_patch16_224', which timm does not know; did you mean vit_tiny"),
+        ({"name": "vit_tinny_patch16_224"}, r"'vit_tinny_patch16_224', .* not know; did you mean vit_tiny"),
         ({"options": (("depht", 2),)}, r"model.options do not fit vit_tiny_patch16_224: .*depht"),
     ],
 )
@@ -239,13 +238,12 @@ def test_torchrun_restarts_a_killed_process(tmp_path):
     run_file = Path(__file__).with_name("torchrun_case.py")
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *command, str(run_file), str(tmp_path / "run")], env=environment, capture_output=True, text=True
-    )
+    words = [sys.executable, *command, str(run_file), str(tmp_path / "run")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     starts = [row for row in Run(tmp_path / "run").rows("timings.jsonl") if row["event"] == "start"]
     assert [start["resumed"] for start in starts] == [False, True]
-    assert Run(tmp_path / "run").read_summary()["steps"] == 15
+    assert (Run(tmp_path / "run").read_summary() or {})["steps"] == 15
 
 
 if __name__ == "__main__":

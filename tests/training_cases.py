@@ -6,6 +6,7 @@ The supply keeps the rules of the real one: indices are a function of (seed, ste
 import contextlib
 import faulthandler
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import socket

@@ -5,6 +5,7 @@ The average holds parameters and floating buffers; the names are those of the mo
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +25,11 @@ class WeightAverage:
     @torch.no_grad()
     def update_(self, weight: Tensor) -> None:
         average = list(self.tensors.values())
-        difference = torch._foreach_sub([t.detach() for t in self._live().values()], average)
-        torch._foreach_mul_(difference, weight.to(average[0].dtype))
-        torch._foreach_add_(average, difference)
+        live = [t.detach() for t in self._live().values()]
+        foreach: Any = torch  # its fused list operations have no public names
+        difference = foreach._foreach_sub(live, average)
+        foreach._foreach_mul_(difference, weight.to(average[0].dtype))
+        foreach._foreach_add_(average, difference)
 
     @contextmanager
     def applied(self) -> Iterator[nn.Module]:

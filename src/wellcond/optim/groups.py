@@ -54,6 +54,6 @@ def _layer_scales(model: Any, layer_decay: float) -> dict[str, float]:
             f"optim.layer_decay is {layer_decay}, but {type(model).__name__} does not say what its layers are "
             "(group_matcher); use 1"
         )
-    layer_of: dict[str, int] = group_parameters(model, matcher(coarse=False), reverse=True)  # type: ignore[assignment]
+    layer_of: dict[str, Any] = group_parameters(model, matcher(coarse=False), reverse=True)
     last = max(layer_of.values())
     return {name: layer_decay ** (last - layer) for name, layer in layer_of.items()}

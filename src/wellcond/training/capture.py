@@ -77,7 +77,7 @@ def capture(step: Step, inputs: Inputs, graph: str) -> tuple[Step | CapturedStep
     if reason is None:
         try:
             return CapturedStep(step, inputs), None
-        except (RuntimeError, torch.AcceleratorError) as error:
+        except RuntimeError as error:
             reason = f"capture failed: {str(error).splitlines()[0]}"
             step.updates.zero_grad()  # gradients of the failed capture lie in its memory
     if graph == "on":

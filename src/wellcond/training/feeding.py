@@ -1,4 +1,4 @@
-"""The supply of real images: a cache, the order of samples, the augmentation (`wellcond.data`) as the loop asks for them.
+"""The supply of real images: cache, order of samples and augmentation (`wellcond.data`) as the loop asks for them.
 
 Resident images are gathered on the device inside `prepare`, so a captured step holds gather and augmentation; streamed
 ones arrive as inputs. Both give the same bits.

@@ -128,7 +128,8 @@ def _shard(objective: nn.Module, processes: Processes) -> nn.Module:
                 ):
                     fully_shard(block, mesh=mesh)
     # True also for the root: weights gathered by an evaluation (of the average) must not serve the next step
-    return fully_shard(objective, mesh=mesh, reshard_after_forward=True)
+    fully_shard(objective, mesh=mesh, reshard_after_forward=True)
+    return objective
 
 
 def last_chunk_only(forward: nn.Module, is_last: bool) -> Any:
