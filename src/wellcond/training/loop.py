@@ -88,7 +88,7 @@ class Loop:
         stack.callback(self.teller.close)
         self.board = None
         if self.config.tensorboard and trainer.processes.is_main:
-            self.board = open_tensorboard(trainer.run.path)
+            self.board = open_tensorboard(trainer.run.path, tally.step)
             stack.callback(self.board.close)
         if resumed:
             self.teller.say(f"continuing from step {tally.step} of {trainer.num_steps}")
