@@ -20,7 +20,6 @@ from torch import Tensor
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2⁶⁴ divided by the golden ratio: the step of splitmix64's counter
-_SALT = 0x2545F4914F6CDD1D  # any odd word below 2⁶³
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -47,14 +46,14 @@ def scalar_key(*words: int) -> int:
 
 
 def bits(keys: Tensor, stream: int | Tensor) -> Tensor:
-    """64 random bits, int64, of the broadcast shape of `keys` and `stream`.
+    """64 random bits, int64, of the broadcast shape of `keys` and `stream`: hash of key + (stream + 1)·golden.
 
-    The exclusive or comes before the product because inductor does sums and products of an `arange` in unbounded
+    For a tensor stream + 1 is written −(~stream), for inductor does sums and products of an `arange` in unbounded
     integers, which do not wrap; what went through a bit operation is a plain int64 to it.
     """
     if isinstance(stream, int):
-        return mix(keys + _signed((stream ^ _SALT) * _GOLDEN))
-    return mix(keys + (stream ^ _SALT) * _signed(_GOLDEN))
+        return mix(keys + _signed((stream + 1) * _GOLDEN))
+    return mix(keys - (~stream) * _signed(_GOLDEN))
 
 
 def uniform(keys: Tensor, stream: int | Tensor) -> Tensor:
