@@ -19,7 +19,8 @@ from wellcond.diagnosis.result import (
 from wellcond.probes.rows import Row
 
 SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
-EVIL = """</script><script>document.title='hacked'</script><img src=x onerror="document.title='hacked'"> %{x} &lt; "'"""
+EVIL = """<a href="https://example.org">a</a></script><script>document.title='hacked'</script><img src=x
+onerror="document.title='hacked'"> %{x} &lt; "'"""
 LONG = "/a/very/long/path" + "/without/an/end" * 20 + "/weights.safetensors"
 
 
@@ -30,7 +31,7 @@ def row(layer: int, site: str, quantity: str, value: float | None, **other) -> R
 
 
 def rows(layers: int = 12, *, cut: str = "", heads: int = 3, seed: int = 0) -> list[Row]:
-    """log κ as in the papers: attention alone far above the rest. Block 3 has images at the floor, block 7 only such."""
+    """log κ as in the papers, attention alone far above; at block 3 some images are at the floor, at block 7 all."""
     rng = np.random.default_rng(seed)
     found = []
     for layer in range(layers):
@@ -144,7 +145,7 @@ def findings() -> list[Finding]:
             kind="numerical_floor",
             severity="warning",
             layer=7,
-            text="κ of attention alone at block 7 is at the numerical floor: its tokens are rank-deficient to rounding.",
+            text="κ of attention alone at block 7 is at the numerical floor: rank-deficient to rounding.",
             evidence="2.4 of 192 singular values are at or under the floor on 64 of 64 images.",
             remedy="Do not read κ there as a number; look at the spectrum.",
         ),
@@ -160,7 +161,7 @@ def findings() -> list[Finding]:
 
 
 def rich(model: str = "vit_tiny_patch16_224", layers: int = 12, seed: int = 0) -> Diagnosis:
-    grayed = [("image 1", "log κ 8.1"), ("SVD 0.625", "log κ 5.0"), ("DCT 0.85", "log κ 6.2")]
+    grayed = [("image 1", "as it is"), ("image 1", "SVD at ε = 0.625"), ("image 1", "DCT at ε = 0.85")]
     pictures = [*grayed, *((f"image {i}", "log κ 7.9") for i in range(2, 8))]
     return Diagnosis(
         model=model,
@@ -202,7 +203,12 @@ def hostile() -> Diagnosis:
         num_images=2,
         image_size=(8, 8),
         tokens=EVIL,
-        rows=[*base.rows, row(0, EVIL, "log_kappa", 2.0), row(1, "sab_in", EVIL, 2.0), row(0, "head_" + EVIL, "attention_entropy", 1.0)],
+        rows=[
+            *base.rows,
+            row(0, EVIL, "log_kappa", 2.0),
+            row(1, "sab_in", EVIL, 2.0),
+            row(0, "head_" + EVIL, "attention_entropy", 1.0),
+        ],
         variants={EVIL: base.rows},
         spectra=[SiteSpectrum(layer=0, site=EVIL, log_sigma=(0.0, -1.0), std=(0.0, 0.1), floor=None, n=2, d=2)],
         jacobians=[jacobian(EVIL, EVIL, 0.5, complete=True)],

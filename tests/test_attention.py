@@ -193,6 +193,13 @@ def test_a_negative_k_and_tensors_are_numbers():
     torch.testing.assert_close(minus, bias - wc.set_attention(attention, "linear", k=4)(x))
 
 
+def test_a_batch_of_none_and_of_one():
+    model = wc.set_attention(VIT.create(), "linear")
+    assert model(torch.empty(0, 3, 32, 32)).shape == (0, 5)
+    images = images_of(VIT)
+    torch.testing.assert_close(model(images[:1]), model(images)[:1])
+
+
 def test_masks_are_refused():
     attention = wc.set_attention(Attention(12, num_heads=2), "linear")
     with pytest.raises(ValueError, match="mask"):
@@ -242,7 +249,7 @@ def test_works_with_blocks_skips_graying_and_probes():
 def test_a_compiled_model_notices():
     model = VIT.create()
     images = images_of(VIT)
-    compiled: Any = torch.compile(model, backend="eager")
+    compiled: Any = torch.compile(model, backend="eager", fullgraph=True)
     softmax = compiled(images)
     wc.set_attention(compiled, "linear", k=4)
     torch.testing.assert_close(compiled(images), model(images))
@@ -304,5 +311,5 @@ def test_a_class_that_another_tool_built_on_ours_stays_and_computes_softmax():
     wc.set_attention(attention, "linear")
     attention.__class__ = type("Sharded", (type(attention),), {})  # as fully_shard does
     wc.set_attention(attention, "softmax")
-    assert torch.equal(attention(x), want)
+    assert torch.equal(attention(x), want) and not attention.no_map
     assert not torch.equal(wc.set_attention(attention, "linear")(x), want)

@@ -206,6 +206,16 @@ def test_quick_spectral_in_parts(tmp_path):
         spectral.run(config, parts="qr")
 
 
+def test_quick_diagnose(tmp_path):
+    from wellcond.bench import diagnose
+
+    result = diagnose.run(BenchConfig(what="diagnose", out=tmp_path, quick=True))
+    check_result(result, tmp_path / "bench-diagnose.json")
+    rows = {r["name"]: r for r in result["rows"]}
+    assert rows["probe"]["error_log_kappa"] < 1e-3 and rows["probe"]["num_checked"] > 0
+    assert rows["all sites"]["peak_memory_gib"] > 0
+
+
 @pytest.mark.gpu
 def test_quick_graying_on_cuda(tmp_path):
     from wellcond.bench import graying

@@ -18,6 +18,7 @@ from wellcond.config import (
     GrayingConfig,
     ModelConfig,
     OptimConfig,
+    ReproduceConfig,
     TrainConfig,
     changed_fields,
     from_json,
@@ -59,9 +60,18 @@ bench_configs = st.builds(
     out=paths,
     quick=st.booleans(),
 )
+reproduce_configs = st.builds(
+    ReproduceConfig,
+    claim=st.sampled_from(["asa-proxy", "asa-kappa"]),
+    seeds=st.integers(1, 100),
+    out=paths,
+    html=st.none() | paths,
+    again=st.booleans(),
+    quick=st.booleans(),
+)
 
 
-@given(gray_configs() | demo_configs | bench_configs)
+@given(gray_configs() | demo_configs | bench_configs | reproduce_configs)
 def test_round_trip_through_json(config):
     text = to_json(config)
     assert from_json(text, type(config)) == config

@@ -17,7 +17,7 @@ FLOORS = {
     3: {"attention", "pictures", "skips"},
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
-    6: {"data", "evaluation", "objectives", "optim"},
+    6: {"data", "evaluation", "monitor", "objectives", "optim"},
     7: {"training"},
     8: {"bench", "checkup", "photos", "demo", "reproduction"},
     9: {"cli"},
@@ -27,6 +27,7 @@ FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it
 FILES = sorted(SOURCE.rglob("*.py"))
 PUBLIC = {
+    "Monitor",
     "TokenGraying",
     "__version__",
     "condition_number",
@@ -114,6 +115,7 @@ def test_torch_is_not_imported_before_work_begins():
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
     modules += ["wellcond.data.cache", "wellcond.data.splits"]
     modules += ["wellcond.data.sources", "wellcond.data.parquet", "wellcond.data.reading", "wellcond.checkup"]
+    modules += ["wellcond.results", "wellcond.reproduction"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -6,6 +6,8 @@
     attention  set_attention (model): linear or softmax
     training   load (run directory → model, as it was trained)
     diagnosis  diagnose (model × images → rows, findings, one page)
+    attention  set_attention (model): linear or softmax
+    monitor    Monitor (a training loop)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -31,9 +33,12 @@ _ROOM_OF = {
     "set_attention": "attention",
     "load": "training",
     "diagnose": "diagnosis",
+    "set_attention": "attention",
+    "Monitor": "monitor",
 }
 
 __all__ = [
+    "Monitor",
     "TokenGraying",
     "__version__",
     "condition_number",
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
     from .attention import set_attention
     from .diagnosis import diagnose
     from .graying import TokenGraying, gray, gray_tokens, ungray
+    from .monitor import Monitor
     from .skips import cut_skips, restore_skips
     from .spectral import (
         condition_number,

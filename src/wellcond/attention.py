@@ -90,13 +90,18 @@ class LinearAttention(Attention):
     """Mixed into the class of an attention; `linear_k` None is the original."""
 
     original: ClassVar[type]
-    no_map: ClassVar[str] = "its attention is linear, (1/k) Q Kᵀ V, without a softmax"
     linear_k: float | None
     linear_scale: bool
 
+    @property
+    def no_map(self) -> str:
+        """Why there is no softmax map, for `blocks.attention_map`."""
+        return "" if self.linear_k is None else "its attention is linear, (1/k) Q Kᵀ V, without a softmax"
+
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         if self.linear_k is None:
-            return super().forward(x, attn_mask, is_causal)
+            causal = {"is_causal": True} if is_causal else {}  # older versions of timm have no such argument
+            return super().forward(x, attn_mask=attn_mask, **causal)
         if attn_mask is not None or is_causal:
             raise ValueError(
                 "linear attention takes no mask, which acts through the softmax; set_attention(…, 'softmax')"
@@ -104,12 +109,12 @@ class LinearAttention(Attention):
         B, n, _ = x.shape
         gated = getattr(self, "gate", None)  # not in every version of timm, like norm
         gate = gated(x).sigmoid() if gated is not None else None
-        Q, K, V = self.qkv(x).reshape(B, n, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        Q, K, V = self.qkv(x).reshape(B, n, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         Q, K = self.q_norm(Q), self.k_norm(K)
-        k = self.linear_k * (Q.shape[-1] ** 0.5 if self.linear_scale else 1.0)
+        k = self.linear_k * (self.head_dim**0.5 if self.linear_scale else 1.0)
         dropping = self.training and self.attn_drop.p > 0
         y = linear_attention(Q, K, V, k, self.attn_drop if dropping else None)
-        y = y.transpose(1, 2).reshape(B, n, -1)
+        y = y.transpose(1, 2).flatten(2)
         y = self.norm(y) if hasattr(self, "norm") else y
         y = y * gate if gate is not None else y
         return self.proj_drop(self.proj(y))

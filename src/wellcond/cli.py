@@ -44,8 +44,14 @@ VERBS = {
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",
-        "time graying or spectra, write results/bench-*.json",
-        needs="graying or spectral: wellcond bench graying",
+        "time graying, spectra or a diagnosis, write results/bench-*.json",
+        needs="graying, spectral or diagnose: wellcond bench graying",
+    ),
+    "reproduce": Verb(
+        "ReproduceConfig",
+        "reproduction",
+        "measure a claim of the papers over seeds, write results/CLAIM.json",
+        needs="a claim: wellcond reproduce asa-kappa",
     ),
 }
 

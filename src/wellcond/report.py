@@ -143,8 +143,12 @@ class StoredPicture:
 
     @property
     def size(self) -> tuple[int, int]:
-        with Image.open(io.BytesIO(base64.b64decode(self.png)), formats=["PNG"]) as image:
-            return image.size
+        """Width, height; ValueError if it is no picture."""
+        try:
+            with Image.open(io.BytesIO(base64.b64decode(self.png, validate=True)), formats=["PNG"]) as image:
+                return image.size
+        except (ValueError, OSError) as error:
+            raise ValueError(f"picture {self.title!r} is no PNG in base64 ({error}); make it again") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,10 +90,10 @@ def write(path: Path, content: Mapping[str, Any], one_a_line: Collection[str]) -
 
     Each item of the fields in `one_a_line` has a line of its own: a changed number is a changed line.
     """
-    content = finite(content)
-    lines = [f" {_dump(key)}: {_field(value, key in one_a_line)}" for key, value in content.items()]
+    written: dict[str, Any] = finite(content)
+    lines = [f" {_dump(key)}: {_field(value, key in one_a_line)}" for key, value in written.items()]
     write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
-    return content
+    return written
 
 
 def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | None:
@@ -107,15 +107,6 @@ def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | Non
     if not isinstance(found, dict) or not set(needed) <= set(found):
         raise ValueError(f"{str(path)!r} holds no {what}: move it away or give another --out.")
     return found
-
-
-def check_folder(out: Path) -> None:
-    """ValueError before anything is measured where results could not be written."""
-    nearest = next(p for p in (out, *out.absolute().parents) if p.exists())
-    if not nearest.is_dir():
-        raise ValueError(f"out is {str(out)!r}, but {str(nearest)!r} is a file: name a folder.")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"out is {str(out)!r}, where you may not write: name another folder.")
 
 
 def _field(value: Any, one_a_line: bool) -> str:

@@ -1,11 +1,11 @@
-"""results/bench-*.json → the table in README.md and all of it in docs/results.md. Room bench, floor 8; needs no torch.
+"""results/*.json → the table in README.md and all of it in docs/results.md. Room bench, floor 8; needs no torch.
 
     python -m wellcond.bench.table            # rewrite both
     python -m wellcond.bench.table --check    # exit 1 if they and the results disagree
 
 A results file has `bars` (what was promised, the row that decides it, whether it is met) and `rows`
 (everything that was measured), each belonging to a part that was run on one device. A quick run is never
-published; a bar that is missed is, with that verdict.
+published; a bar that is missed is, with that verdict. Files with a `claim` are those of `wellcond reproduce`.
 """
 
 import json
@@ -37,13 +37,20 @@ def _decisive(bar: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Mapp
 
 
 def render(results: Path) -> str:
-    """For docs/results.md: everything, from every bench-*.json in the folder `results`."""
+    """For docs/results.md: everything, from every JSON file in the folder `results`."""
     blocks = [_render_file(result) for result in _read(results)]
+    blocks += [_render_claim(claim) for claim in _read_claims(results)]
     return "\n\n".join(block for block in blocks if block) or NOTHING
 
 
 def _read(results: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(results.glob("bench-*.json"))]
+
+
+def _read_claims(results: Path) -> list[dict[str, Any]]:
+    """The claims that are published, by name."""
+    found = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
+    return [claim for claim in found if "claim" in claim and not claim["quick"]]
 
 
 def replace_block(text: str, block: str) -> str:
@@ -101,6 +108,25 @@ def _origin(part: Mapping[str, Any]) -> str:
     commit = f", commit {part['commit'][:9]}" if part.get("commit") else ""
     torch = part["versions"].get("torch")
     return f"`{part['command']}` on {hardware}, torch {torch}, images {part.get('images', '–')}{commit}:"
+
+
+def _render_claim(claim: Mapping[str, Any]) -> str:
+    heading = ("claim", "paper", "ours", "95 % interval", "verdict", "scaled down")
+    text = f"**{claim['claim']}**: {claim['says']}\n\n{claim['measures']} *{claim['verdict']}*"
+    scaled = [claim["scaled_down"], *['"'] * len(claim["rows"])]  # the same for all rows of a claim
+    rows = [[*_claim_cells(row), what] for row, what in zip(claim["rows"], scaled, strict=False)]
+    return f"{text}\n\n{len(claim['seeds'])} seeds, {_origin(claim)}\n\n{_markdown(heading, rows)}"
+
+
+def _claim_cells(row: Mapping[str, Any]) -> list[str]:
+    interval = row["interval"]
+    between = f"{_three(interval[0])} … {_three(interval[1])}" if interval else "–"
+    return [row["name"], row["paper"], _three(row["value"]), between, row["verdict"]]
+
+
+def _three(value: float | None) -> str:
+    """Three significant digits: more than seeds can tell apart."""
+    return "–" if value is None else f"{value:.3g}"
 
 
 def _bar_cells(bar: Mapping[str, Any]) -> list[str]:

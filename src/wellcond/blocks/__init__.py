@@ -11,7 +11,7 @@ the branches as functions and the attention maps.
 """
 
 from wellcond.blocks.adapted import SITES
-from wellcond.blocks.adapting import adapt, adapted_blocks, unadapt
+from wellcond.blocks.adapting import adapt, adapted_blocks, check_blocks, unadapt
 from wellcond.blocks.branches import attention_map, normalise, sub_block
 from wellcond.blocks.recording import Recording, record
 
@@ -21,6 +21,7 @@ __all__ = [
     "adapt",
     "adapted_blocks",
     "attention_map",
+    "check_blocks",
     "normalise",
     "record",
     "sub_block",

@@ -33,30 +33,15 @@ def adapt(model: nn.Module, images: Tensor | None = None) -> list[nn.Module]:
     the generic adapter proves itself on it. ValueError, and the model untouched, if any block cannot be adapted.
     Order of depth is the order in which the model registers its blocks.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. from timm.create_model(…)")
-    found: dict[str, nn.Module] = {}
-    mixins: dict[str, type[Adapted]] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, Adapted):
-            found[name] = module
-        elif reason := _refusal(module):
-            raise ValueError(f"block {name!r} ({type(module).__name__}) cannot be adapted: {reason}")
-        elif mixin := _family(type(module)):
-            found[name], mixins[name] = module, mixin
-        elif looks_like_a_block(module):
-            found[name] = module
-    if not found:
-        raise ValueError(
-            f"{type(model).__name__} has no transformer blocks that wellcond knows, nor modules with norm1, attn, "
-            "norm2 and mlp; use a vision transformer of timm, e.g. vit_tiny_patch16_224"
-        )
-    for name, module in found.items():
-        if "forward" in module.__dict__:
-            raise ValueError(f"block {name!r} has a forward set on the instance itself; delete it to adapt the block")
+    found, mixins = _find(model)
     unknown = {name: b for name, b in found.items() if name not in mixins and not isinstance(b, Adapted)}
     mixins |= _prove(model, unknown, images)
     return [swap_in(block, mixins[name]) if name in mixins else block for name, block in found.items()]
+
+
+def check_blocks(model: nn.Module) -> None:
+    """ValueError if `adapt` would refuse the model whatever `images` are; nothing is changed, nothing is run."""
+    _find(model)
 
 
 def unadapt(model: nn.Module) -> None:
@@ -76,6 +61,34 @@ def as_adapted(block: nn.Module) -> Adapted:
     if not isinstance(block, Adapted):
         raise ValueError(f"{type(block).__name__} is not an adapted block; take it from adapt(model)")
     return block
+
+
+def _find(model: nn.Module) -> tuple[dict[str, nn.Module], dict[str, type[Adapted]]]:
+    """Blocks by name, and the family of those that have one and are not adapted yet."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. from timm.create_model(…)")
+    found: dict[str, nn.Module] = {}
+    mixins: dict[str, type[Adapted]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Adapted):
+            found[name] = module
+        elif "_orig_mod" in module._modules:  # torch.compile's wrapper shows the members of what is inside
+            continue
+        elif reason := _refusal(module):
+            raise ValueError(f"block {name!r} ({type(module).__name__}) cannot be adapted: {reason}")
+        elif mixin := _family(type(module)):
+            found[name], mixins[name] = module, mixin
+        elif looks_like_a_block(module):
+            found[name] = module
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} has no transformer blocks that wellcond knows, nor modules with norm1, attn, "
+            "norm2 and mlp; use a vision transformer of timm, e.g. vit_tiny_patch16_224"
+        )
+    for name, module in found.items():
+        if "forward" in module.__dict__:
+            raise ValueError(f"block {name!r} has a forward set on the instance itself; delete it to adapt the block")
+    return found, mixins
 
 
 def _prove(model: nn.Module, unknown: dict[str, nn.Module], images: Tensor | None) -> dict[str, type[Adapted]]:

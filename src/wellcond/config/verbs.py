@@ -148,10 +148,10 @@ class DiagnoseConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time graying or spectra against what a user would pick otherwise; writes bench-*.json."""
+    """Time graying, spectra or a diagnosis against what a user would pick otherwise; writes bench-*.json."""
 
-    what: Literal["graying", "spectral"]
-    """What to time: graying or spectral."""
+    what: Literal["graying", "spectral", "diagnose"]
+    """What to time: graying, spectral or diagnose."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
@@ -160,3 +160,25 @@ class BenchConfig:
     """Folder of the JSON files."""
     quick: bool = False
     """Few repeats and small batches: does it run? Not for publishing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceConfig:
+    """Measure a claim of the papers over seeds; writes CLAIM.json with every run, an interval and a verdict."""
+
+    claim: Literal["asa-proxy", "asa-kappa"]
+    """Which claim."""
+    seeds: int = 3
+    """How many seeds: 0, 1, …; runs that the file holds already are kept."""
+    out: Path = Path("results")
+    """Folder of the JSON file."""
+    html: Path | None = None
+    """Also write a page with the figures."""
+    again: bool = False
+    """Measure all runs anew."""
+    quick: bool = False
+    """A small version: does it run? Not for publishing."""
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ValueError(f"seeds is {self.seeds}; choose 1 or more, and 2 or more for an interval")

@@ -21,6 +21,8 @@ SKIP_GAP = 2.0
 """log κ of attention's output less that of its sum with the skip. Two are a factor of 7; the paper's Fig. 1b has 3."""
 HEAVY_TAILS = 20.0
 """Kurtosis. 3 is a Gaussian, 6 a Laplacian; 1/p if a share p of the entries holds all energy: at 20 a twentieth."""
+WELL_CONDITIONED = 3.0
+"""log κ of the input under which graying has nothing to do: that of the sums in Fig. 1b. Photographs have 6 to 9."""
 _HALF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # relative rounding of one entry
 
 
@@ -172,6 +174,9 @@ def _graying(advice: Advice | None, graying: str) -> Iterator[Finding]:
     if graying:
         text = f"The model grays its input already: {graying}."
         remedy = "Nothing to do; wc.gray(model, …) replaces the setting, wc.ungray(model) removes it."
+    elif advice.log_kappa < WELL_CONDITIONED:
+        text = f"The input is well conditioned as it is (log κ {advice.log_kappa:.2f}): graying has little to do."
+        remedy = "Leave the input as it is."
     elif reached:
         step = reached.get("dct") or reached["svd"]
         text = (

@@ -29,14 +29,15 @@ def attention_curves(
 
     Without a patch size there is only the curve of the image as it is. The model must be kept by the caller.
     """
-    images, settings, missing = [image], [(None, None)], []
-    try:
-        for method, epsilon in GRAYINGS if patch_size is not None else ():
-            graying = TokenGraying(patch_size, method, epsilon, precision="exact")
-            images.append(graying(image.double()).to(image.dtype))
-            settings.append((method, epsilon))
-    except ValueError as error:
-        missing.append(f"Jacobians of grayed images: {error}")
+    images = [image]
+    settings: list[tuple[str | None, float | None]] = [(None, None)]
+    missing: list[str] = []
+    if patch_size is not None:
+        try:
+            images += [_grayed(image, patch_size, method, epsilon) for method, epsilon in GRAYINGS]
+            settings += GRAYINGS
+        except ValueError as error:
+            missing.append(f"Jacobians of grayed images: {error}")
     layer, block = middle_block(adapt(model, image))
     where = f"Jacobian of the attention of block {layer}"
     if block is None:
@@ -56,6 +57,10 @@ def middle_block(blocks: list[Any]) -> tuple[int, Any]:
     """
     fit = [i for i, block in enumerate(blocks) if block.reads_normalised and block.num_prefix != 1]
     return (fit[len(fit) // 2], blocks[fit[len(fit) // 2]]) if fit else (-1, None)
+
+
+def _grayed(image: Tensor, patch_size: tuple[int, int], method: str, epsilon: float) -> Tensor:
+    return TokenGraying(patch_size, method, epsilon, precision="exact")(image.double()).to(image.dtype)
 
 
 def _spectrum(model: nn.Module, layer: int, block: Any, images: Tensor) -> JacobianSpectrum:

@@ -29,7 +29,7 @@ def papers_picture(sites: Sites, attends: bool = True) -> Finding:
         )
     typical = statistics.median(gaps.values())
     worse = [layer for layer, gap in gaps.items() if gap >= PICTURE_GAP]
-    shown = f"{typical:.1f}" if math.isfinite(typical) else ("∞" if typical > 0 else "−∞")
+    shown = f"{typical:.2f}" if math.isfinite(typical) else ("∞" if typical > 0 else "−∞")
     evidence = (
         f"log κ of the branch less that of the sums: {shown} in the median of {len(gaps)} blocks (papers: about 3), at "
         f"least {PICTURE_GAP:g} in {blocks_in_words(worse) if worse else 'none'}; {regimes}"

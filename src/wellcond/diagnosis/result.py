@@ -133,7 +133,7 @@ class Diagnosis:
 
     def to_html(self, path: Path | str, compare: "Diagnosis | None" = None) -> Path:
         """Write one offline page; with `compare` both diagnoses side by side. Returns where it is."""
-        from wellcond.diagnosis import page  # type: ignore[attr-defined]
+        from wellcond.diagnosis import page
 
         return page.build(self, compare).write(Path(path))
 

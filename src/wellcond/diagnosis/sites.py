@@ -2,7 +2,6 @@
 
 import math
 
-from wellcond.blocks import SITES
 from wellcond.probes.rows import Row
 
 Place = tuple[int, str]
@@ -13,11 +12,8 @@ class Sites:
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = {(row.layer, row.site, row.quantity): row for row in rows}
-        extra = {row.site for row in rows} - set(SITES)
-        tokens = (*SITES, *sorted(site for site in extra if site.endswith(("_in", "_out", "_sum"))))
-        order = {site: i for i, site in enumerate(tokens)}
-        places = {(row.layer, row.site) for row in rows if row.site in order}
-        self.places: list[Place] = sorted(places, key=lambda place: (place[0], order[place[1]]))
+        places = dict.fromkeys((row.layer, row.site) for row in rows if row.site.endswith(("_in", "_out", "_sum")))
+        self.places: list[Place] = sorted(places, key=lambda place: place[0])  # within a block as it computes them
         self.layers = sorted({layer for layer, _ in self.places})
 
     def quantity_at(self, place: Place) -> str:
@@ -44,8 +40,8 @@ class Sites:
 
     def outputs(self) -> list[Place]:
         """Where each block ends."""
-        last = {layer: site for layer, site in self.places if site in ("sab_sum", "ffn_sum")}
-        return list(last.items())
+        last = [(layer, "ffn_sum" if (layer, "ffn_sum") in self.places else "sab_sum") for layer in self.layers]
+        return [place for place in last if place in self.places]
 
 
 def blocks_in_words(layers: list[int]) -> str:

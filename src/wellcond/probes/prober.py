@@ -4,6 +4,7 @@ A site is measured on the device as soon as the model has computed it; only (B,)
 the host once for each batch: nothing else waits for a GPU. Spectra stay on the device until the end.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from wellcond.probes.quantities import (
     of_attention,
     of_tokens,
 )
-from wellcond.probes.rows import Measured, Moments, Row
+from wellcond.probes.rows import Measured, Moments, Row, moments_of
 from wellcond.probes.spectra import SpectrumMoments
 
 _WITH_FLOOR = {*SPECTRAL, "attention_log_kappa"}
@@ -39,6 +40,7 @@ class Prober:
         self.batch: dict[tuple[Place, str], Tensor] = {}  # of the running batch, on the device
         self.spectra: dict[Place, SpectrumMoments] = {}
         self.row_sums: dict[int, Tensor] = {}  # layer → gap of its maps, not yet looked at
+        self.if_refused: dict[int, str] = {}  # layer → what to say if it is too large
         self.no_map: dict[int, str] = {}  # layer → why it has no attention map
         self.last: tuple[Tensor, int, dict[str, Tensor]] | None = None
 
@@ -81,6 +83,7 @@ class Prober:
             return
         if new:
             self.row_sums[layer] = row_sum_gap(A).max()
+            self.if_refused[layer] = no_softmax(self.blocks[layer])  # now: it may not be adapted any more later
         A = A.unflatten(0, (len(X), -1))[..., prefix:, :]  # timm's windows: those of one image together
         found = of_attention(A, self.of_attention, first=prefix)
         self._keep(place, A, {name: values.mean(-1) for name, values in found.items()})
@@ -103,18 +106,24 @@ class Prober:
     def gather(self) -> None:
         """Bring the numbers of the batch to the host, all at once, and merge them."""
         self.last = None
-        if not self.batch:
-            return
-        gaps = [gap.double().reshape(1) for gap in self.row_sums.values()]
-        numbers = torch.cat([*gaps, *self.batch.values()]).cpu().numpy()
+        if self.batch:
+            self.merge(self.numbers().cpu().numpy())
+
+    def numbers(self) -> Tensor:
+        """Those of the batch as one vector, still on the device."""
+        return torch.cat([*(gap.double().reshape(1) for gap in self.row_sums.values()), *self.batch.values()])
+
+    def merge(self, numbers: np.ndarray) -> None:
+        """`numbers()`, come to the host, into the moments; the batch is over."""
         refused = {layer for layer, gap in zip(self.row_sums, numbers, strict=False) if gap > SOFTMAX_GAP}
-        self.no_map |= {layer: no_softmax(self.blocks[layer]) for layer in refused}
-        for key, row in zip(self.batch, numbers[len(gaps) :].reshape(len(self.batch), -1), strict=True):
+        self.no_map |= {layer: self.if_refused[layer] for layer in refused}
+        values = numbers[len(self.row_sums) :].reshape(len(self.batch), -1)
+        for key, moments in zip(self.batch, moments_of(values), strict=True):
             (layer, site), _ = key
             if layer in refused and _is_of_attention(site):
                 self.shapes.pop(key[0], None)
             else:
-                self.moments.setdefault(key, Moments()).add(row)
+                self.moments.setdefault(key, Moments()).add(*moments)
         self.batch, self.row_sums = {}, {}
 
     def measured(self) -> Measured:

@@ -52,13 +52,13 @@ def measure(
 ) -> Measured:
     """`probe` with what else the same pass shows: where activations are not finite, which blocks have no attention map,
     and with `spectra` the mean spectrum of every site, from the decomposition that serves the rows."""
-    wanted = _wanted(tokens, quantities, attention)
+    wanted = chosen(tokens, quantities, attention)
     batches = _on_device(model, batches)
     first = next(batches, None)
     if first is None:
         raise ValueError("there are no images in batches; pass at least one tensor (B, C, H, W)")
     prober = Prober(wanted, spectra)
-    with _evaluating(model), record(model, prober, first[:2]):
+    with evaluating(model), record(model, prober, first[:2]):
         blocks = adapted_blocks(model)
         prober.begin(blocks, _num_prefixes(model, blocks) if tokens == "patch" else [0] * len(blocks))
         for images in chain([first], batches):
@@ -68,7 +68,8 @@ def measure(
     return prober.measured()
 
 
-def _wanted(tokens: str, quantities: Collection[str], attention: bool) -> set[str]:
+def chosen(tokens: str, quantities: Collection[str], attention: bool) -> set[str]:
+    """The quantities to measure; ValueError if an option is unknown or nothing is left."""
     if tokens not in ("all", "patch"):
         raise ValueError(f'tokens={tokens!r} is unknown; use "all" or "patch"')
     asked = {quantities} if isinstance(quantities, str) else set(quantities)
@@ -105,15 +106,17 @@ def _num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode inside; each module's own mode, and what earlier recordings left on adapted blocks, afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    contexts = [(block, block._context) for block in adapted_blocks(model)]
+    modules = list(model.modules())
+    modes = [module.training for module in modules]
+    contexts = [(block, block._context) for block in modules if isinstance(block, Adapted)]
     try:
         model.eval()
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module, training in zip(modules, modes, strict=True):
+            if module.training != training:  # nn.Module's own assignment looks through its parameters first
+                object.__setattr__(module, "training", training)
         for block, context in contexts:
             block._context = context

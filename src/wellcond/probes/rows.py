@@ -70,17 +70,15 @@ class Moments:
     mean: float = 0.0
     squares: float = field(default=0.0, repr=False)
 
-    def add(self, values: np.ndarray) -> None:
-        """Values of one batch, float64."""
-        finite = values[np.isfinite(values)]
-        self.num_infinite += len(values) - len(finite)
-        if not len(finite):
+    def add(self, num_finite: int, num_infinite: int, mean: float, squares: float) -> None:
+        """Those of one batch, from `moments_of`."""
+        self.num_infinite += num_infinite
+        if not num_finite:
             return
-        mean = float(finite.mean())
-        total = self.num_finite + len(finite)
+        total = self.num_finite + num_finite
         apart = mean - self.mean
-        self.squares += float(np.square(finite - mean).sum()) + apart**2 * self.num_finite * len(finite) / total
-        self.mean += apart * len(finite) / total
+        self.squares += squares + apart**2 * self.num_finite * num_finite / total
+        self.mean += apart * num_finite / total
         self.num_finite = total
 
     @property
@@ -90,3 +88,14 @@ class Moments:
     @property
     def std(self) -> float:
         return math.sqrt(self.squares / self.num_finite)
+
+
+def moments_of(values: np.ndarray) -> list[tuple[int, int, float, float]]:
+    """(finite, infinite or nan, mean, squared deviations) of each row of float64 values: what `Moments.add` takes."""
+    finite = np.isfinite(values)
+    num_finite = finite.sum(-1)
+    kept = np.where(finite, values, 0.0)
+    mean = kept.sum(-1) / np.maximum(num_finite, 1)
+    squares = np.square(np.where(finite, kept - mean[:, None], 0.0)).sum(-1)
+    columns = (num_finite, values.shape[-1] - num_finite, mean, squares)
+    return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -63,7 +63,7 @@
           { gridcolor: colour("--line"), linecolor: colour("--line"), tickcolor: colour("--line") });
         if (layout[key].title) layout[key].title = overlay({ font: { size: 13 }, standoff: 10 }, layout[key].title);
         if (narrow.matches) {
-          if (layout[key].dtick === 1 && key[0] === "x") delete layout[key].dtick;
+          if (layout[key].dtick === 1 && key[0] === "x" && layout[key].type !== "log") delete layout[key].dtick;
           layout[key] = Object.assign({ tickangle: 0, tickfont: { size: 12 } }, layout[key]);
         }
       }

@@ -26,6 +26,7 @@ def build(diagnosis: Diagnosis, compare: Diagnosis | None = None) -> report.Repo
         _findings(sides),
         _kappa(sides),
         _heat(sides),
+        _difference(sides),
         _attention(sides),
         _spectra(sides),
         _jacobians(sides),
@@ -33,6 +34,7 @@ def build(diagnosis: Diagnosis, compare: Diagnosis | None = None) -> report.Repo
         _images(sides),
         _left_out(sides),
         _numbers(sides),
+        report.Section(title="How it was made", items=[numbers.made_with(sides)]),
     ]
     title = f"Conditioning of {diagnosis.model}"
     return report.Report(
@@ -78,9 +80,16 @@ def _kappa(sides: Sequence[Side]) -> report.Section | None:
 
 
 def _heat(sides: Sequence[Side]) -> report.Section | None:
-    figures = [heat.sites(sides), heat.difference(sides) if len(sides) > 1 else None]
-    items = [figure for figure in figures if figure is not None]
-    return report.Section(title="Every site", items=items) if items else None
+    figure = heat.sites(sides)
+    return report.Section(title="Every site", items=[figure]) if figure else None
+
+
+def _difference(sides: Sequence[Side]) -> report.Section | None:
+    figure = heat.difference(sides) if len(sides) > 1 else None
+    if figure is None:
+        return None
+    text = "Of the blocks and sites that both have a number for; above zero, B has more."
+    return report.Section(title="Difference B − A", text=text, items=[figure])
 
 
 def _attention(sides: Sequence[Side]) -> report.Section | None:
@@ -115,12 +124,12 @@ def _adviser(sides: Sequence[Side]) -> list[report.Section]:
     advised = [(side, side.diagnosis.advice) for side in sides if side.diagnosis.advice is not None]
     if not advised:
         return []
-    items: list[report.Item] = [adviser.numbers(advice) for _, advice in advised if advice is not None]
+    items: list[report.Item] = [adviser.numbers(side, advice) for side, advice in advised if advice is not None]
     if any(advice.sweep for _, advice in advised if advice is not None):
         items.append(adviser.figure(sides))
-    pictures = adviser.pictures(sides)
-    if pictures:
-        items.append(report.Gallery(pictures=pictures, columns=3))
+    gallery = adviser.gallery(sides)
+    if gallery is not None:
+        items.append(gallery)
     text = (
         "Token graying raises the small singular values (SVD) or cosine coefficients (DCT) of an image's patches "
         "before the model sees them. ε = 1 changes nothing; the lower, the better conditioned and the greyer."
@@ -128,20 +137,19 @@ def _adviser(sides: Sequence[Side]) -> list[report.Section]:
     return [report.Section(title="Which ε", text=text, items=items)]
 
 
-def _images(sides: Sequence[Side]) -> report.Section | None:
-    pictures = [
-        report.StoredPicture(png=t.png, title=side.hover(t.title), note=t.note)
-        for side in sides
-        for t in side.diagnosis.thumbnails
-        if not adviser.is_grayed(t.title)
-    ]
-    if not pictures:
-        return None
-    used = " ".join(
+def _images(sides: Sequence[Side]) -> report.Section:
+    """What was measured. Images that the adviser has shown already are not put into the file twice."""
+    texts = [
         side.hover(f"{side.diagnosis.num_images} used; source: {side.diagnosis.source or 'not named'}.")
         for side in sides
-    )
-    return report.Section(title="Images", text=used, items=[report.Gallery(pictures=pictures)])
+    ]
+    advised = any(side.diagnosis.advice for side in sides)
+    groups = [group for side in sides for group in adviser.groups(side)]
+    pictures = [picture for group in groups if len(group) == 1 or not advised for picture in group]
+    if len(pictures) < sum(map(len, groups)):
+        texts.append("Those that were grayed are pictured above.")
+    gallery = [report.Gallery(pictures=pictures)] if pictures else []
+    return report.Section(title="Images", text=" ".join(texts), items=gallery)
 
 
 def _left_out(sides: Sequence[Side]) -> report.Section | None:
@@ -154,9 +162,9 @@ def _left_out(sides: Sequence[Side]) -> report.Section | None:
     if not rows:
         return None
     folded = f"{len(rows)} lines" if len(rows) > 12 else ""
-    table = report.Table(columns=["", "what and why"], rows=rows, wrap=True, folded=folded)
+    table = report.Table(columns=["", ""], rows=rows, wrap=True, folded=folded)
     return report.Section(title="What is missing", items=[table])
 
 
 def _numbers(sides: Sequence[Side]) -> report.Section:
-    return report.Section(title="Every number", items=[*numbers.tables(sides), numbers.made_with(sides)])
+    return report.Section(title="Every number", items=numbers.tables(sides))

@@ -5,22 +5,19 @@ from typing import Any
 
 from wellcond import report
 from wellcond.diagnosis.page.words import METHOD_COLOUR, Side, short
-from wellcond.diagnosis.result import Advice
+from wellcond.diagnosis.result import Advice, Thumbnail
 
 
-def numbers(advice: Advice) -> report.Numbers:
+def numbers(side: Side, advice: Advice) -> report.Numbers:
     """Before, target, and the advised ε of each method."""
+    size = f"patches of {advice.patch_size[0]} × {advice.patch_size[1]}: {advice.n} × {advice.d}"
     items: list[tuple[str, report.Cell, str]] = [
-        (
-            "log κ of the images",
-            advice.log_kappa,
-            f"patches of {advice.patch_size[0]} × {advice.patch_size[1]}: {advice.n} × {advice.d}",
-        ),
-        ("target", advice.target, "log κ asked for"),
+        (side.hover("log κ of the images"), advice.log_kappa, size),
+        (side.hover("target"), advice.target, "log κ asked for"),
     ]
     for method, epsilon in advice.epsilon.items():
         note = "none in its sweep reaches the target" if epsilon is None else "the largest ε that reaches it"
-        items.append((f"ε for {method.upper()}", "–" if epsilon is None else f"{epsilon:.3g}", note))
+        items.append((side.hover(f"ε for {method.upper()}"), "–" if epsilon is None else f"{epsilon:.3g}", note))
     return report.Numbers(items=items)
 
 
@@ -89,19 +86,27 @@ def _curves(side: Side, advice: Advice) -> list[dict[str, Any]]:
     return data
 
 
-def is_grayed(title: str) -> bool:
-    """Whether a thumbnail shows what graying makes of an image, by its title: "SVD 0.7", "DCT 0.95"."""
-    return title.lower().startswith(("svd", "dct"))
+def is_grayed(thumbnail: Thumbnail) -> bool:
+    """Whether it shows what graying makes of an image: its note, or its title, begins with the method."""
+    return any(text.lower().startswith(tuple(METHOD_COLOUR)) for text in (thumbnail.title, thumbnail.note))
 
 
-def pictures(sides: Sequence[Side]) -> list[report.StoredPicture]:
-    """Each image that was grayed, followed by what graying makes of it."""
-    shown: list[report.StoredPicture] = []
-    for side in sides:
-        thumbnails = side.diagnosis.thumbnails
-        for number, thumbnail in enumerate(thumbnails):
-            follows = number + 1 < len(thumbnails) and is_grayed(thumbnails[number + 1].title)
-            if is_grayed(thumbnail.title) or follows:
-                title = side.hover(thumbnail.title)
-                shown.append(report.StoredPicture(png=thumbnail.png, title=title, note=thumbnail.note))
-    return shown
+def groups(side: Side) -> list[list[report.StoredPicture]]:
+    """Each image, followed by what graying makes of it."""
+    found: list[list[report.StoredPicture]] = []
+    for thumbnail in side.diagnosis.thumbnails:
+        picture = report.StoredPicture(png=thumbnail.png, title=side.hover(thumbnail.title), note=thumbnail.note)
+        if found and is_grayed(thumbnail):
+            found[-1].append(picture)
+        else:
+            found.append([picture])
+    return found
+
+
+def gallery(sides: Sequence[Side]) -> report.Gallery | None:
+    """The images that were grayed, before and after. None where there are none."""
+    shown = [group for side in sides for group in groups(side) if len(group) > 1]
+    if not shown:
+        return None
+    columns = len(shown[0]) if len({len(group) for group in shown}) == 1 else 0
+    return report.Gallery(pictures=[picture for group in shown for picture in group], columns=columns)

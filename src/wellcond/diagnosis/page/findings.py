@@ -8,12 +8,12 @@ from wellcond.diagnosis.result import Finding
 
 
 def cards(sides: Sequence[Side]) -> report.Cards | None:
-    """None where nothing was found. A finding of both is of the same kind at the same block, whatever its numbers."""
-    groups: dict[tuple[str, int | None, int], list[tuple[Side, Finding]]] = {}
+    """None where nothing was found. A finding of both is of the same kind, whatever its numbers and its block."""
+    groups: dict[tuple[str, bool, int], list[tuple[Side, Finding]]] = {}
     for side in sides:
-        count: dict[tuple[str, int | None], int] = {}
+        count: dict[tuple[str, bool], int] = {}
         for finding in side.diagnosis.findings:
-            key = finding.kind, finding.layer
+            key = finding.kind, finding.layer is None
             count[key] = count.get(key, 0) + 1
             groups.setdefault((*key, count[key]), []).append((side, finding))
     ordered = sorted(groups.values(), key=lambda group: (_tone(group) != "warning", len(group)))
@@ -26,11 +26,12 @@ def _tone(group: list[tuple[Side, Finding]]) -> str:
 
 def _card(group: list[tuple[Side, Finding]], num_sides: int) -> report.Card:
     side, finding = group[0]
-    label = _tone(group) + ("" if finding.layer is None else f" · block {finding.layer}")
+    blocks = list(dict.fromkeys(str(f.layer) for _, f in group if f.layer is not None))
+    label = _tone(group) + (f" · block {' and '.join(blocks)}" if blocks else "")
     if num_sides > 1:
         label += " · in both" if len(group) > 1 else f" · only in {side.letter}"
     same = all(other.text == finding.text for _, other in group)
-    texts = [] if same else [(s.letter, f.text) for s, f in group[1:]]
+    texts = [] if same else [(f"in {s.letter}", f.text) for s, f in group[1:]]
     evidence = _merged("evidence", [(s.letter, f.evidence) for s, f in group])
     remedy = _merged("what to do", [(s.letter, f.remedy) for s, f in group])
     return report.Card(tone=_tone(group), label=label, text=finding.text, details=[*texts, *evidence, *remedy])

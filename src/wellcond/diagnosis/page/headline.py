@@ -37,8 +37,8 @@ def _facts(side: Side) -> list[tuple[str, report.Cell, str]]:
             note += f": no finite κ on any image ({sum(row.value is None for row in rows)} of {len(rows)} places)"
         facts.append(("worst log κ", "∞" if is_infinite(worst) else worst.value, note))
     alone, summed = _mean(rows, "sab_out"), _mean(rows, "sab_sum")
-    if alone is not None and summed is not None:
-        facts.append(("attention alone ①", alone, f"mean log κ over blocks; {summed:.2f} with its skip ②"))
+    if alone and summed:
+        facts.append(("attention alone ①", alone[0], f"{alone[1]}; {report.format_cell(summed[0])} with its skip ②"))
     facts.append(("tokens × width", *_shape(side)))
     num_blocks = len({row.layer for row in side.diagnosis.rows})
     images = f"{side.diagnosis.num_images} image{'' if side.diagnosis.num_images == 1 else 's'}"
@@ -58,9 +58,14 @@ def _worst(rows: Sequence[Row]) -> Row | None:
     return max(rows, key=lambda row: (is_infinite(row), row.value is not None, row.value or 0.0))
 
 
-def _mean(rows: Sequence[Row], site: str) -> float | None:
-    values = [row.value for row in rows if row.site == site and row.value is not None]
-    return sum(values) / len(values) if values else None
+def _mean(rows: Sequence[Row], site: str) -> tuple[report.Cell, str] | None:
+    """Mean over blocks, and over which: a block without a finite κ is not in it, and must be named."""
+    here = [row for row in rows if row.site == site]
+    values = [row.value for row in here if row.value is not None]
+    if not values:
+        return ("∞", "in every block") if here and all(map(is_infinite, here)) else None
+    which = "blocks" if len(values) == len(here) else f"the {len(values)} of {len(here)} blocks where it is finite"
+    return sum(values) / len(values), f"mean log κ over {which}"
 
 
 def _shapes(side: Side) -> list[tuple[int, int]]:
@@ -81,7 +86,7 @@ def _regime_in_words(sides: Sequence[Side]) -> str:
     """What n and d mean for κ: docs/theory.md has the counterexamples."""
     wide = {n < d for side in sides for n, d in _shapes(side)}
     if wide == {False}:
-        return "With n ≥ d, more tokens than width, the papers' bounds on κ apply."
+        return "With n ≥ d, no fewer tokens than width, the papers' bounds on κ apply."
     if wide == {True}:
         return "With n < d, fewer tokens than width, the papers' bounds on κ do not hold; compare spectra, not κ alone."
     return (

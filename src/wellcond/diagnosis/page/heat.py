@@ -22,7 +22,8 @@ from wellcond.diagnosis.page.words import (
 )
 from wellcond.probes.rows import Row
 
-_ROW_HEIGHT = 44
+_SITE_AXIS = {"autorange": "reversed", "showgrid": False}  # the first site on top
+_FLAT = 0.05  # of the largest value: a narrower range of values does not use the whole range of colours
 _LOG_ABOVE = 30.0  # ratio of the largest to the smallest from which colours follow the logarithm
 
 
@@ -51,20 +52,20 @@ def difference(sides: Sequence[Side]) -> report.Figure | None:
             shown |= {site for _, site in apart}
     if not data:
         return None
-    layout = {"xaxis": block_axis(x for trace in data for x in trace["x"]), "yaxis": {"autorange": "reversed"}}
+    blocks = block_axis(x for trace in data for x in trace["x"])
+    layout = {"xaxis": blocks | {"showgrid": False}, "yaxis": _SITE_AXIS}
     choices = [report.Choice(name="quantity", options=options)] if len(options) > 1 else []
-    height = 100 + _ROW_HEIGHT * len(shown)
-    return report.Figure(
-        data=data, layout=layout, height=height, choices=choices, caption="B − A: above zero, B has more."
-    )
+    height = _height(len(shown))
+    return report.Figure(data=data, layout=layout, height=height, choices=choices)
 
 
 def _difference(quantity: str, apart: dict[Place, tuple[Row, Row]], number: int) -> dict[str, Any]:
     values = {place: b.value - a.value for place, (a, b) in apart.items()}  # pyright: ignore[reportOperatorIssue]
+    name = report.plotly_text(quantity_name(quantity), 40)
     hovers = {
         place: "<br>".join([
             f"<b>block {place[0]}</b> · {site_name(place[1])}",
-            f"{quantity_name(quantity)}: {report.format_cell(a.value)} → {report.format_cell(b.value)}",
+            f"{name}: {report.format_cell(a.value)} → {report.format_cell(b.value)}",
             f"B − A = {values[place]:+.3g}",
         ])
         for place, (a, b) in apart.items()
@@ -99,9 +100,12 @@ def _figure(
         choices.append(report.Choice(name="model", options=[side.letter for side in sides], control="buttons"))
     return report.Figure(
         data=data,
-        layout={"yaxis": {"autorange": "reversed"}},
-        layouts=[({"model": number}, {"xaxis": block_axis(layers)}) for number, layers in enumerate(blocks)],
-        height=100 + _ROW_HEIGHT * num_rows,
+        layout={"yaxis": _SITE_AXIS},
+        layouts=[
+            ({"model": number}, {"xaxis": block_axis(layers) | {"showgrid": False}})
+            for number, layers in enumerate(blocks)
+        ],
+        height=_height(num_rows),
         choices=choices,
     )
 
@@ -172,9 +176,14 @@ def _paint(values: list[float]) -> dict[str, Any]:
         marks = [m * 10.0**e for e in range(-9, 10) for m in (1, 3) if low <= m * 10.0**e <= high]
         ticks = {"tickvals": [math.log10(m) for m in marks], "ticktext": [f"{m:g}" for m in marks]}
         return {"log": True, "zmin": math.log10(low), "zmax": math.log10(high), "colorbar": ticks}
-    if high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
+    narrow = max(_FLAT * max(abs(low), abs(high)), 1e-9) - (high - low)
+    if narrow > 0:
+        low, high = low - narrow / 2, high + narrow / 2
     return {"log": False, "zmin": low, "zmax": high, "colorbar": {}}
+
+
+def _height(num_rows: int) -> int:
+    return 100 + num_rows * (44 if num_rows <= 6 else 30 if num_rows <= 13 else 22)
 
 
 def _brief(value: float) -> str:

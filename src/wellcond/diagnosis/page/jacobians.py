@@ -28,7 +28,12 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
     for number, (side, layer, part) in enumerate(places):
         curves = [c for c in side.diagnosis.jacobians if (c.layer, c.part) == (layer, part)]
         log_axis = any(not c.complete for c in curves)
-        layouts.append(({"sub-block": number}, {"xaxis": {"type": "log" if log_axis else "linear"}, **_range(curves)}))
+        layouts.append(
+            (
+                {"sub-block": number},
+                {"xaxis": {"type": "log", "dtick": 1} if log_axis else {"type": "linear"}, **_range(curves)},
+            )
+        )
         for at, method in enumerate(methods or [None]):
             asked = [c for c in curves if c.method in (None, method)]
             when = {"sub-block": number, "method": at} if methods else {"sub-block": number}
@@ -52,8 +57,8 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
     }
     caption = (
         "Jacobian with respect to the sub-block's normalised input, on one image. Grey: the image as it is; the "
-        "stronger the colour, the lower ε. Dashed: the numerical floor. Open diamond: the smallest singular value is not "
-        "above it."
+        "stronger the colour, the lower ε. Dashed: the numerical floor. Open diamond: the smallest singular value is "
+        "not above it."
     )
     choices = [choice for choice in choices if len(choice.options) > 1]
     return report.Figure(data=data, layout=layout, layouts=layouts, height=440, caption=caption, choices=choices)

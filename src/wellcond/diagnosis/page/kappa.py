@@ -13,6 +13,7 @@ from wellcond.diagnosis.page.words import (
     block_axis,
     colour,
     in_order,
+    is_infinite,
     is_token_site,
     of_quantity,
     row_hover,
@@ -55,10 +56,11 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
         "hovermode": "closest",
     }
     choices = [report.Choice(name=CHOICE, options=options, control="buttons")] if len(options) > 1 else []
+    crosses = " ×: no number for another reason." if any(_sign(row) == "×" for row in seen) else ""
     caption = (
         "Mean over images; the band is one standard deviation. Open marker: some images are rank-deficient to rounding "
-        "and are left out of the mean. ∞ at the top: all of them are, and there is no number to draw. Drag to zoom, "
-        "double-click to zoom out; click on a name to hide its line."
+        "and are left out of the mean. ∞ at the top: all of them are, and there is no number to draw." + crosses + " "
+        "Drag to zoom, double-click to zoom out; click on a name to hide its line."
     )
     return report.Figure(data=data, layout=layout, layouts=layouts, height=440, caption=caption, choices=choices)
 
@@ -81,7 +83,7 @@ def _traces(
 ) -> list[dict[str, Any]]:
     common = {
         "type": "scatter",
-        "legendgroup": site,
+        "legendgroup": site_name(site),
         "when": {CHOICE: number},
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
@@ -106,11 +108,15 @@ def _traces(
         "yaxis": "y2",
         "x": [row.layer for row in infinite],
         "y": [0.97 - 0.05 * position - (0.025 if side.letter == "B" else 0.0) for _ in infinite],
-        "text": ["∞" if row.floor_count else "×" for row in infinite],
+        "text": [_sign(row) for row in infinite],
         "hovertext": [_hover(side, row) for row in infinite],
         "textfont": {"color": colour(site), "size": 15},
     }
     return [*_band(side, site, curve, number), line, *([nowhere] if infinite else [])]
+
+
+def _sign(row: Row) -> str:
+    return "" if row.value is not None else "∞" if is_infinite(row) else "×"
 
 
 def _band(side: Side, site: str, curve: list[Row], number: int) -> list[dict[str, Any]]:
@@ -130,7 +136,15 @@ def _band(side: Side, site: str, curve: list[Row], number: int) -> list[dict[str
         return []
     band = {"type": "scatter", "mode": "none", "fill": "toself", "fillcolor": colour(site), "opacity": 0.13}
     return [
-        band | {"x": x, "y": y, "legendgroup": site, "showlegend": False, "hoverinfo": "skip", "when": {CHOICE: number}}
+        band
+        | {
+            "x": x,
+            "y": y,
+            "legendgroup": site_name(site),
+            "showlegend": False,
+            "hoverinfo": "skip",
+            "when": {CHOICE: number},
+        }
     ]
 
 
@@ -143,7 +157,7 @@ def _shadow(site: str, curve: list[Row], number: int) -> dict[str, Any]:
         "y": [short(row.value) for row in curve],
         "line": {"color": colour(site), "width": 1.5},
         "opacity": 0.35,
-        "legendgroup": site,
+        "legendgroup": site_name(site),
         "showlegend": False,
         "hoverinfo": "skip",
         "when": {CHOICE: number},

@@ -61,5 +61,5 @@ def made_with(sides: Sequence[Side]) -> report.Table:
         ["command", *(side.diagnosis.command or None for side in sides)],
         *([name, *(side.diagnosis.versions.get(name) for side in sides)] for name in names),
     ]
-    columns = ["", *(side.letter or "this diagnosis" for side in sides)]
+    columns = ["", *(side.letter for side in sides)]
     return report.Table(columns=columns, rows=lines, wrap=True)

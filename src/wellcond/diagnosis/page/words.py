@@ -130,21 +130,21 @@ def is_infinite(row: Row) -> bool:
 def kappa(log_kappa: float) -> str:
     """κ from its logarithm.
 
-    >>> kappa(6.2), kappa(12.0), kappa(800.0)
-    ('493', '1.6e5', 'e^800')
+    >>> kappa(6.2), kappa(8.7), kappa(12.0), kappa(800.0)
+    ('493', '6003', '1.6e5', 'e^800')
     """
     if log_kappa > 700:
         return f"e^{log_kappa:.0f}"
     value = math.exp(log_kappa)
     if value < 1e4:
-        return f"{value:.3g}"
+        return f"{value:.3g}" if value < 100 else f"{value:.0f}"
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
 def row_hover(row: Row) -> list[str]:
     """What a pointer on a point or a cell says, in lines."""
-    name = quantity_name(row.quantity)
+    name = report.plotly_text(quantity_name(row.quantity), 40)
     if row.value is None:
         reason = "rank-deficient to rounding" if is_infinite(row) else "not finite"
         first = f"{name} = ∞" if is_infinite(row) else f"{name}: no value"

@@ -1,0 +1,125 @@
+"""The frame of claims: runs are kept, portions add up, files are guarded, tables say what the files say."""
+
+import json
+import typing
+
+import pytest
+
+from wellcond.bench.table import render
+from wellcond.cli import main
+from wellcond.config import ReproduceConfig
+from wellcond.reproduction import CLAIMS, assembling
+from wellcond.reproduction.claim import Claim, Judgement, Row
+
+ORIGIN = {"command", "commit", "hardware", "versions", "date", "seeds", "images"}
+
+
+class Counting:
+    """A claim that counts its runs."""
+
+    def __init__(self, fail_at=None, size=1):
+        self.calls, self.fail_at, self.size = [], fail_at, size
+
+    def measure(self, variant, seed, quick):
+        if (variant, seed) == self.fail_at:
+            raise KeyboardInterrupt
+        self.calls.append((variant, seed))
+        return {"value": seed + (10.0 if variant == "b" else 0.0), "odd": float("inf")}
+
+    def judge(self, runs):
+        values = [run["value"] for run in runs]
+        row = Row(name="all | of it", paper="3", value=sum(values), interval=(1.0, 2.34567), values=values,
+                  verdict="reproduced", more={"extra": float("nan")})  # fmt: skip
+        return Judgement(rows=[row], verdict=f"{len(runs)} runs.")
+
+    @property
+    def claim(self):
+        return Claim(
+            name="asa-proxy", says="A says.", measures="We count.", scaled_down="much", variants=("a", "b"),
+            quick_variants=("a",), settings=lambda quick: {"size": self.size, "shape": (1, 2)}, measure=self.measure,
+            judge=self.judge,
+        )  # fmt: skip
+
+    def run(self, out, **options):
+        return assembling.assemble(self.claim, ReproduceConfig(claim="asa-proxy", out=out, **options))
+
+
+def test_a_file_holds_everything(tmp_path, capsys):
+    content = Counting().run(tmp_path, seeds=2, html=tmp_path / "page.html")
+    written = json.loads((tmp_path / "asa-proxy.json").read_text())
+    assert written == content and set(written) > ORIGIN
+    assert [(run["variant"], run["seed"], run["value"]) for run in written["runs"]] == [
+        ("a", 0, 0.0), ("b", 0, 10.0), ("a", 1, 1.0), ("b", 1, 11.0),
+    ]  # fmt: skip
+    assert all(run["odd"] is None and set(run) >= {"commit", "hardware", "date", "seconds"} for run in written["runs"])
+    assert written["rows"][0]["extra"] is None and written["seeds"] == [0, 1] and written["verdict"] == "4 runs."
+    assert str(tmp_path.parent) not in written["command"]
+    assert "4 runs." in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text()
+    assert "A says." in page and "reproduced" in page and "Scaled down: much" in page
+
+
+def test_finished_runs_are_not_measured_again(tmp_path):
+    Counting().run(tmp_path, seeds=1)
+    second = Counting()
+    assert len(second.run(tmp_path, seeds=2)["runs"]) == 4
+    assert second.calls == [("a", 1), ("b", 1)]
+    third = Counting()
+    third.run(tmp_path, seeds=2)
+    assert third.calls == []
+    third.run(tmp_path, seeds=2, again=True)
+    assert len(third.calls) == 4
+    other = Counting(size=2)  # other settings: another experiment
+    other.run(tmp_path, seeds=2)
+    assert len(other.calls) == 4
+
+
+def test_an_interrupt_keeps_what_is_finished(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        Counting(fail_at=("a", 1)).run(tmp_path, seeds=2)
+    later = Counting()
+    later.run(tmp_path, seeds=2)
+    assert later.calls == [("a", 1), ("b", 1)]
+
+
+def test_quick_runs_are_apart(tmp_path):
+    assert Counting().run(tmp_path, seeds=2, quick=True)["quick"]
+    assert render(tmp_path).startswith("*No full")
+    full = Counting()
+    full.run(tmp_path, seeds=1)
+    assert len(full.calls) == 2  # nothing of the quick one counts
+    with pytest.raises(ValueError, match="--out"):
+        Counting().run(tmp_path, seeds=1, quick=True)
+
+
+def test_the_table_says_what_the_file_says(tmp_path):
+    Counting().run(tmp_path, seeds=2)
+    text = render(tmp_path)
+    assert "| all \\| of it | 3 | 22 | 1 … 2.35 | reproduced | much |" in text
+    assert "A says." in text and "4 runs." in text and "2 seeds, `wellcond reproduce asa-proxy --seeds 2" in text
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"", b"no JSON", b"\xff\xfe"], ids=repr)
+def test_a_file_of_another_kind_is_named(content, tmp_path, capsys):
+    (tmp_path / "asa-kappa.json").write_bytes(content)
+    assert main(["reproduce", "asa-kappa", "--quick", "--out", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and "asa-kappa.json" in captured.err and "--out" in captured.err
+    assert (tmp_path / "asa-kappa.json").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [([], "needs a claim"), (["asa-prox"], "asa-proxy"), (["asa-proxy", "--seeds", "0"], "seeds is 0"),
+     (["asa-proxy", "--seed", "3"], "--seeds"), (["asa-proxy", "--out", "FILE"], "name another folder")],
+)  # fmt: skip
+def test_mistakes_are_one_line(arguments, words, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    arguments = [str(tmp_path / "file") if a == "FILE" else a for a in arguments]
+    assert main(["reproduce", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and words in captured.err
+
+
+def test_the_claims_of_the_command_line_are_those_there_are():
+    assert set(typing.get_args(typing.get_type_hints(ReproduceConfig)["claim"])) == set(CLAIMS)
