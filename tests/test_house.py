@@ -19,9 +19,10 @@ FLOORS = {
     5: {"diagnosis"},
     6: {"data", "evaluation", "monitor", "objectives", "optim"},
     7: {"training"},
-    8: {"bench", "checkup", "photos", "demo", "reproduction"},
-    9: {"cli"},
-    10: {"__main__"},
+    8: {"bench", "checkup", "photos", "demo", "recipes"},
+    9: {"reproduction"},
+    10: {"cli"},
+    11: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it

@@ -164,9 +164,26 @@ class BenchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceConfig:
-    """Measure a claim of the papers over seeds; writes CLAIM.json with every run, an interval and a verdict."""
+    """Measure a claim of the papers over seeds; writes CLAIM.json with every run, an interval and a verdict.
 
-    claim: Literal["asa-proxy", "asa-kappa"]
+    Claims that train need pictures (--data) and a GPU. Their runs are kept in --runs and go on where they were
+    stopped; finished ones are in the file and are not trained again, so a claim can be gathered in portions.
+    """
+
+    claim: Literal[
+        "asa-proxy",
+        "asa-kappa",
+        "asa-fig1b",
+        "asa-fig1c",
+        "asa-fig2",
+        "asa-fig3-5",
+        "asa-fig6",
+        "asa-fig7-8",
+        "asa-table1",
+        "asa-table2",
+        "asa-table3",
+        "asa-table4",
+    ]
     """Which claim."""
     seeds: int = 3
     """How many seeds: 0, 1, …; runs that the file holds already are kept."""
@@ -178,7 +195,27 @@ class ReproduceConfig:
     """Measure all runs anew."""
     quick: bool = False
     """A small version: does it run? Not for publishing."""
+    data: tuple[str, ...] = ()
+    """Pictures to train on: a folder that holds cifar10/, tiny-imagenet/, …, or NAME=PATH for each set."""
+    runs: Path = Path("runs")
+    """Folder of the run directories of claims that train."""
+    epochs: int | None = None
+    """Train for so many epochs instead of the recipe's: the short version."""
+    only: tuple[str, ...] = ()
+    """Measure only these variants now, by name or by a part of it: cifar10, tiny-imagenet/no-sab-skip."""
+    max_minutes: float | None = None
+    """Begin no run that would end later than this, judged by the runs so far."""
+    collect: tuple[Path, ...] = ()
+    """Take the finished runs of these results folders over, from other machines; nothing is measured."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where claims train; auto: a GPU where there is one."""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(f"seeds is {self.seeds}; choose 1 or more, and 2 or more for an interval")
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"epochs is {self.epochs}; choose 1 or more")
+        if self.max_minutes is not None and not self.max_minutes > 0:
+            raise ValueError(f"max minutes is {self.max_minutes}; choose more than 0, for example 25")
+        if self.collect and self.again:
+            raise ValueError("collect takes runs over, and again measures all anew; choose one of them")

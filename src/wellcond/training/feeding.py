@@ -5,6 +5,7 @@ ones arrive as inputs. Both give the same bits.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from wellcond.config import TrainConfig
 from wellcond.data.augment import build, evaluation
 from wellcond.data.cache import Cache, Say, open_cache
-from wellcond.data.feeds import Resident, check_labels, open_feed
+from wellcond.data.feeds import Resident, Streamed, check_labels, open_feed
 from wellcond.data.progress import bar
 from wellcond.data.sampling import Sampling, evaluation_batches
 from wellcond.data.splits import Split, open_split
@@ -20,21 +21,46 @@ from wellcond.training.processes import Processes
 from wellcond.training.supply import Inputs
 
 
-class ImageSupply:
-    """Batches of one process from the sources of a config; `say` gets lines about damaged images and the like."""
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Both halves of a set, decoded and where training reads them; several runs may share it."""
 
-    def __init__(self, config: TrainConfig, processes: Processes, say: Say = lambda line: None) -> None:
+    train: Cache
+    val: Cache
+    feed: Resident | Streamed
+    val_feed: Resident | Streamed
+
+
+def open_images(config: TrainConfig, device: torch.device, say: Say = lambda line: None) -> Images:
+    """The images that a config names; `say` gets lines about damaged ones and the like."""
+    data = config.data
+
+    def opened(name: str, split: Split) -> Cache:
+        source = open_split(name, split, image_size=data.image_size)
+        return open_cache(source, data.image_size, data.cache, say=say, progress=bar)
+
+    train, val = opened(data.train, "train"), opened(data.val, "val")
+    for cache in (train, val):
+        check_labels(cache, config.model.num_classes)
+    feed, val_feed = (open_feed(cache, device, data.resident, data.workers) for cache in (train, val))
+    return Images(train=train, val=val, feed=feed, val_feed=val_feed)
+
+
+class ImageSupply:
+    """Batches of one process from the sources of a config, or from `images` that are open already."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        processes: Processes,
+        say: Say = lambda line: None,
+        images: Images | None = None,
+    ) -> None:
         self.config, self.processes = config, processes
         data = config.data
         check_pairs(config, processes)
-
-        def opened(name: str, split: Split) -> Cache:
-            source = open_split(name, split, image_size=data.image_size)
-            return open_cache(source, data.image_size, data.cache, say=say, progress=bar)
-
-        train, val = opened(data.train, "train"), opened(data.val, "val")
-        for cache in (train, val):
-            check_labels(cache, config.model.num_classes)
+        images = images or open_images(config, processes.device, say)
+        train = images.train
         self.num_classes = train.meta.num_classes
         self.fingerprint = train.meta.fingerprint
         self.sampling = Sampling(
@@ -42,8 +68,7 @@ class ImageSupply:
         )
         self.steps_per_epoch = self.sampling.steps_per_epoch
         self.augment = build(data.augment, data.image_size, config.model.num_classes, data.mean, data.std)
-        self.feed = open_feed(train, processes.device, data.resident, data.workers)
-        self.val_feed = open_feed(val, processes.device, data.resident, data.workers)
+        self.feed, self.val_feed = images.feed, images.val_feed
         self.coming: Iterator[tuple[Tensor, Tensor]] | None = None  # streamed batches from `next_step` on
         self.next_step = -1
 
