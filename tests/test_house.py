@@ -19,7 +19,7 @@ FLOORS = {
     5: {"diagnosis"},
     6: {"data", "evaluation", "objectives", "optim"},
     7: {"training"},
-    8: {"bench", "checkup", "photos", "demo", "reproduction"},
+    8: {"bench", "checkup", "demo", "judging", "photos", "recipes", "reproduction"},
     9: {"cli"},
     10: {"__main__"},
 }
