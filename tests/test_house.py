@@ -19,7 +19,7 @@ FLOORS = {
     5: {"diagnosis"},
     6: {"data", "evaluation", "monitor", "objectives", "optim"},
     7: {"training"},
-    8: {"bench", "checkup", "photos", "demo", "recipes"},
+    8: {"bench", "checkup", "demo", "judging", "photos", "recipes"},
     9: {"reproduction"},
     10: {"cli"},
     11: {"__main__"},

@@ -7,6 +7,7 @@
     checkpoints/    see training/checkpoints.py
     replay/         batches whose step was skipped, as indices
     summary.json    the last numbers, once the run is done
+    evaluation.json what `wellcond evaluate` found: one row for each judge, source and step
 
 A killed process leaves at most a torn last line; the checkpoint knows how long `metrics.jsonl` was, and resuming cuts
 it there.
@@ -23,6 +24,7 @@ from typing import Any
 from .atomic import write_bytes
 
 CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jsonl", "timings.jsonl", "summary.json"
+EVALUATION = "evaluation.json"
 
 
 class Run:
@@ -66,6 +68,22 @@ class Run:
         path = self.path / SUMMARY
         return json.loads(path.read_text()) if path.is_file() else None
 
+    def add_evaluation(self, row: Mapping[str, Any]) -> None:
+        """Into evaluation.json, in the place of an earlier one of the same judge, source and step."""
+        key = ("judge", "data", "step")
+        others = [old for old in self.evaluations() if [old.get(k) for k in key] != [row[k] for k in key]]
+        content = {"evaluations": [*others, _finite(dict(row))]}
+        _write_json_text(self.path / EVALUATION, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        path = self.path / EVALUATION
+        if not path.is_file():
+            return []
+        try:
+            return json.loads(path.read_text())["evaluations"]
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{str(path)!r} is damaged; move it away") from None
+
     def rows(self, name: str = METRICS) -> Iterator[dict[str, Any]]:
         """Rows of metrics.jsonl or timings.jsonl; a torn last line is left out."""
         path = self.path / name
@@ -100,7 +118,17 @@ class Run:
                 ) from None
             except OSError:  # a file system without locks
                 pass
-            yield
+            try:
+                yield
+            except BaseException:
+                self._leave_nothing()
+                raise
+
+    def _leave_nothing(self) -> None:
+        """A folder that never became a run goes away again."""
+        if [p.name for p in self.path.iterdir()] == [".lock"]:
+            (self.path / ".lock").unlink()
+            self.path.rmdir()
 
 
 class Log:

@@ -87,7 +87,7 @@ class TrainConfig:
     precision: Literal["bf16", "float32", "float64"] = "bf16"
     """bf16: float32 weights, autocast to bfloat16."""
     compile: bool = False
-    """Compile the model and the augmentation."""
+    """Compile the model and the augmentation, where there is a GPU."""
     graph: Literal["auto", "on", "off"] = "auto"
     """The whole step as one CUDA graph: auto where it can be captured."""
     ema: float | None = None

@@ -1,4 +1,4 @@
-"""Configs of the verbs that look and measure: gray, diagnose, demo, bench."""
+"""Configs of the verbs that look and measure: gray, diagnose, demo, bench, recipes."""
 
 import math
 from dataclasses import dataclass
@@ -160,6 +160,16 @@ class BenchConfig:
     """Folder of the JSON files."""
     quick: bool = False
     """Few repeats and small batches: does it run? Not for publishing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipesConfig:
+    """List the recipes, or show one: wellcond recipes [NAME]."""
+
+    name: str | None = None
+    """The recipe to show: its card and its whole config; none: a table of all."""
+    json: bool = False
+    """Only the config, as a file that wellcond train takes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,5 +4,6 @@ They know neither the command line nor the disk.
 """
 
 from wellcond.evaluation.accuracy import Correct, accuracy, count_correct
+from wellcond.evaluation.judges import JUDGES, Judge, Subject
 
-__all__ = ["Correct", "accuracy", "count_correct"]
+__all__ = ["JUDGES", "Correct", "Judge", "Subject", "accuracy", "count_correct"]

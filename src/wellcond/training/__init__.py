@@ -10,10 +10,10 @@ supply      what is asked of data; models: a config's model; loading: load a run
 monitoring  conditioning of every block while it trains; telling: bar, lines, TensorBoard
 """
 
-from wellcond.training.loading import load
+from wellcond.training.loading import config_of, load
 from wellcond.training.loop import Summary, train
 from wellcond.training.models import build_model
 from wellcond.training.signals import Stopped
 from wellcond.training.trainer import Diverged
 
-__all__ = ["Diverged", "Stopped", "Summary", "build_model", "load", "train"]
+__all__ = ["Diverged", "Stopped", "Summary", "build_model", "config_of", "load", "train"]

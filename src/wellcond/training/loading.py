@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import nn
 
 from wellcond.config import TrainConfig, from_json
-from wellcond.runs import Run
+from wellcond.runs import CONFIG, Run
 from wellcond.training import checkpoints
 from wellcond.training.models import build_model
 from wellcond.training.state import check_names
@@ -14,13 +14,22 @@ from wellcond.training.step import DTYPES
 PREFIX = "model."  # of the timm model inside its objective
 
 
+def config_of(run: Run) -> TrainConfig:
+    """The config of a run directory; ValueError where it has none, or one that cannot be read."""
+    text = run.read_config()
+    try:
+        return from_json(text, TrainConfig)
+    except ValueError as error:
+        raise ValueError(f"{str(run.path / CONFIG)!r} cannot be read: {error}; restore it") from None
+
+
 def load(run: Path | str, *, average: bool | None = None) -> nn.Module:
     """The model of the newest whole checkpoint, on the CPU, in eval mode.
 
     `average`: the moving average of the weights; None takes it where the run has one, as its evaluation did.
     """
     directory = Run(run)
-    config = from_json(directory.read_config(), TrainConfig)
+    config = config_of(directory)
     step = checkpoints.newest_whole(directory.checkpoints)
     if step is None:
         raise ValueError(f"{str(run)!r} has no whole checkpoint yet; train it first")

@@ -15,10 +15,11 @@ from pathlib import Path
 from rich.console import Console
 
 from wellcond import results
-from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, from_json, to_json
+from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
 from wellcond.runs import Run
 from wellcond.training import checkpoints
 from wellcond.training.feeding import ImageSupply
+from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
 from wellcond.training.signals import REQUEUE, Stopped, StopWish, stop_signals
 from wellcond.training.state import NotFinite
@@ -194,7 +195,7 @@ def check_resume(run: Run, config: TrainConfig) -> None:
     """ValueError where `run` is one of another config, naming the first field that differs."""
     if not run.exists():
         return
-    changed = changed_fields(from_json(run.read_config(), TrainConfig), config)
+    changed = changed_fields(config_of(run), config)
     for name, (old, new) in changed.items():
         if name not in MAY_CHANGE:
             others = len(changed.keys() - MAY_CHANGE) - 1
@@ -218,7 +219,7 @@ def _begin(run: Run, config: TrainConfig, processes: Processes) -> None:
         run.create(to_json(config))
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     start = results.origin(command, processes.device.type)
-    changed = changed_fields(from_json(run.read_config(), TrainConfig), config)
+    changed = changed_fields(config_of(run), config)
     now = {name: new if isinstance(new, str | int | float | None) else str(new) for name, (_, new) in changed.items()}
     run.add_start({**start, "processes": processes.world_size, "changed": now})
 

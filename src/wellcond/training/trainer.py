@@ -43,7 +43,7 @@ class Trainer:
         self.average = WeightAverage(self.objective) if config.ema is not None else None
         self.parts = Parts(self.objective, self.updates, self.average)
         self.called, prepare = called, supply.prepare
-        if config.compile:
+        if config.compile and processes.device.type == "cuda":
             self.called = torch.compile(called, dynamic=False)
             prepare = torch.compile(prepare, dynamic=False)
         self.step: Step | CapturedStep = Step(
