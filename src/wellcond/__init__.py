@@ -33,7 +33,6 @@ _ROOM_OF = {
     "set_attention": "attention",
     "load": "training",
     "diagnose": "diagnosis",
-    "set_attention": "attention",
     "Monitor": "monitor",
 }
 

@@ -216,7 +216,7 @@ class ReproduceConfig:
     max_minutes: float | None = None
     """Begin no run that would end later than this, judged by the runs so far."""
     collect: tuple[Path, ...] = ()
-    """Take the finished runs of these results folders over, from other machines; nothing is measured."""
+    """Take finished runs of the same settings over from the results folders of other machines; measure nothing."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where claims train; auto: a GPU where there is one."""
 

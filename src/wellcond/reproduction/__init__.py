@@ -9,11 +9,16 @@
     experiments    a claim that trains: recipes with something changed; pictures: where --data has them;
                    training_runs: one run; training_page: its figures
     skip_claims    asa-fig1c, asa-fig2, asa-fig6: what is lost without a skip
+    graying_claims asa-table2, asa-table3, asa-table4: what graying adds
+    layer_claims   asa-fig1b, asa-fig3-5: κ by block and epoch of trained models; with layer_page
+    jacobian_claim asa-fig7-8: spectra of a trained block's Jacobian by ε
+    step_time      asa-table1: what graying costs, from bench-graying.json
 
 A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide what can be measured; it is
 named in `CLAIMS`, and nothing of it is imported before it is asked for.
 """
 
+import dataclasses
 from importlib import import_module
 
 from ..config import ReproduceConfig
@@ -24,6 +29,13 @@ CLAIMS = {  # those of ReproduceConfig.claim
     "asa-fig1c": "skip_claims",
     "asa-fig2": "skip_claims",
     "asa-fig6": "skip_claims",
+    "asa-table2": "graying_claims",
+    "asa-table3": "graying_claims",
+    "asa-table4": "graying_claims",
+    "asa-fig1b": "layer_claims",
+    "asa-fig3-5": "layer_claims",
+    "asa-fig7-8": "jacobian_claim",
+    "asa-table1": "step_time",
 }
 
 
@@ -32,6 +44,8 @@ def run(config: ReproduceConfig) -> None:
     from . import assembling
 
     module = import_module(f"{__name__}.{CLAIMS[config.claim]}")
+    if seeds := getattr(module, "SEEDS", 0):  # of a claim that is not measured over seeds
+        config = dataclasses.replace(config, seeds=seeds)
     if not hasattr(module, "claim") and (config.data or config.epochs):
         raise ValueError(f"{config.claim} trains no recipe, so --data and --epochs mean nothing to it; leave them out")
     assembling.assemble(module.claim(config) if hasattr(module, "claim") else module.CLAIM, config)

@@ -96,7 +96,7 @@ def _measured(
 
 def _sorted(claim: Claim, runs: Runs) -> list[Run]:
     """By seed, then as the claim lists its variants; those that this machine has no data for after them."""
-    order = {variant: i for i, variant in enumerate((*claim.variants, *claim.quick_variants))}
+    order = {variant: i for i, variant in enumerate(dict.fromkeys((*claim.variants, *claim.quick_variants)))}
     return [runs[key] for key in sorted(runs, key=lambda key: (key[1], order.get(key[0], len(order)), key[0]))]
 
 
@@ -112,7 +112,7 @@ def page(claim: Claim, content: dict[str, Any]) -> report.Report:
     rows = [[row["name"], row["paper"], row["value"], interval_text(row), row["verdict"]] for row in content["rows"]]
     first = report.Section(
         title="Verdict",
-        text=f"{content['verdict']} {claim.measures} Scaled down: {claim.scaled_down}",
+        text=f"{content['verdict']} {claim.measures} Scaled down: {content['scaled_down']}",
         items=[report.Table(columns=columns, rows=rows)],
     )
     more = claim.sections(content) if claim.sections else []
@@ -147,7 +147,7 @@ def _content(
         "claim": claim.name,
         "says": claim.says,
         "measures": claim.measures,
-        "scaled_down": claim.scaled_down,
+        "scaled_down": claim.scaled_down + _epochs(settings, runs),
         "quick": config.quick,
         **origin,
         "images": ", ".join(sets) or claim.images,
@@ -176,6 +176,16 @@ def _table(content: dict[str, Any]) -> Table:
         ours = "–" if row["value"] is None else f"{row['value']:.3g}"
         table.add_row(row["name"], row["paper"], ours, interval_text(row), row["verdict"])
     return table
+
+
+def _epochs(settings: dict[str, Any], runs: Sequence[Run]) -> str:
+    """How long the runs on each set trained: as part of what was scaled down."""
+    found: dict[str, set[int]] = {}
+    for run in runs:
+        if "dataset" in run and "epochs" in settings.get(run["variant"], {}):
+            found.setdefault(run["dataset"], set()).add(settings[run["variant"]]["epochs"])
+    told = (f"{' and '.join(map(str, sorted(epochs)))} on {data}" for data, epochs in found.items())
+    return f" Epochs: {', '.join(told)}." if found else ""
 
 
 def _minutes(runs: Sequence[Run]) -> dict[str, float]:

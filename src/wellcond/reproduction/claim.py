@@ -57,4 +57,5 @@ class Claim:
     left_out: str = ""  # what cannot be measured here, and why
     admit: Callable[[str, Sequence[Run]], None] | None = None  # ValueError where a run would not belong to these
     identity: Callable[[str], str] | None = None  # of a variant's config: claims share runs of the same one
+    needs: tuple[str, ...] = ()  # what a run of another claim must hold to be taken over
     tell: Callable[[Run], str] | None = None  # the numbers of a finished run in a few words

@@ -10,13 +10,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .. import recipes
 from ..config import MAY_CHANGE, ReproduceConfig, TrainConfig
 from ..report import Section
 from . import pictures
 from .claim import Claim, Judgement, Run
+
+if TYPE_CHECKING:
+    from ..training.feeding import Images
 
 # How a run is looked at, not what it is: runs that differ in these alone are the same.
 ASIDE = MAY_CHANGE | {"recipe", "seed", "data.train", "data.val", "log_every", "evaluate_every", "monitor_every"}
@@ -44,25 +48,27 @@ class TrainingClaim:
     judge: Callable[[Sequence[Run]], Judgement]
     sections: Callable[[dict[str, Any]], list[Section]] | None = None
     epochs: int | None = None
+    after: Callable[[Path, TrainConfig, "Images"], dict[str, Any]] | None = None
+    """What is measured on the trained model, too; `needs` names what it adds to a run."""
+    needs: tuple[str, ...] = ()
 
     def claim(self, options: ReproduceConfig) -> Claim:
         """The claim with the user's options; variants whose pictures are not there are left out."""
         sources = self._sources(options)
-        if not any(sources.values()):
+        present = [name for name in self.experiments if options.collect or sources.get(self.dataset(name)) is not None]
+        if not present and not (options.out / f"{self.name}.json").exists():
             raise ValueError(f"{self.name} needs {' or '.join(sources)}; give --data FOLDER or --data NAME=PATH")
-        missing = [name for name, source in sources.items() if source is None]
-        present = [name for name in self.experiments if sources.get(self.dataset(name)) is not None]
+        missing = [name for name, source in sources.items() if source is None and not options.collect]
 
         from .training_runs import Runner, resolve, tell  # needs torch
 
         device = resolve(options.device, options.quick)
         runner = Runner(self, options, {name: source for name, source in sources.items() if source}, device)
-        epochs = f" {options.epochs} epochs instead of the recipe's." if options.epochs else ""
         return Claim(
             name=self.name,
             says=self.says,
             measures=self.measures,
-            scaled_down=self.scaled_down + epochs,
+            scaled_down=self.scaled_down,
             variants=tuple(present),
             quick_variants=tuple(name for name in self.quick if name in present),
             settings=lambda quick: self.settings(options),
@@ -73,6 +79,7 @@ class TrainingClaim:
             left_out=f"Left out, for the pictures are not given: {', '.join(missing)}." if missing else "",
             admit=runner.admit,
             identity=lambda variant: identity(self.config(variant, options)),
+            needs=self.needs,
             tell=tell,
         )
 

@@ -22,7 +22,10 @@ NEEDED = {"claim", "runs", "quick", "settings"}
 
 
 def kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -> tuple[Runs, dict[str, Any]]:
-    """The runs of the file that count, and where they come from. A quick run must not replace a real measurement."""
+    """The runs of the file that count, and where they come from. A quick run must not replace a real measurement.
+
+    `settings` takes over those of variants that are no part of this portion: each may have its own epochs.
+    """
     old = results.read(path, NEEDED, "claim")
     if old is None:
         return {}, {}
@@ -32,14 +35,16 @@ def kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, 
         return {}, {}
     everything = config.again and not config.only
     if not everything:
-        _check_settings(path, old, claim, settings, "or --again to measure all of them anew")
+        _check_settings(path, old, claim, config, settings, "or --again to measure all of them anew")
     dropped = set(chosen(claim, config)) if config.again else set()
     found = {key: run for key, run in _by_key(old["runs"]).items() if not everything and key[0] not in dropped}
+    if found:
+        settings |= {variant: old["settings"][variant] for variant in _apart(claim, config, old)}
     return found, _origin(old)
 
 
 def collected(claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -> tuple[Runs, dict[str, Any]]:
-    """Finished runs from the folders of `collect`, the first that has a run counts; and where they come from."""
+    """Finished runs of this portion from the folders of `collect`, the first that has one counts; and their origin."""
     found: Runs = {}
     origin: dict[str, Any] = {}
     for folder in config.collect:
@@ -50,8 +55,9 @@ def collected(claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -
         if other["quick"] != config.quick:
             kinds = "quick runs", "full runs"
             raise ValueError(f"{str(path)!r} holds {kinds[config.quick]}, and {kinds[not config.quick]} were asked for")
-        _check_settings(path, other, claim, settings, "collect runs of the same settings only")
-        found = _by_key(other["runs"]) | found
+        _check_settings(path, other, claim, config, settings, "collect runs of the same settings only")
+        part = set(chosen(claim, config))
+        found = {key: run for key, run in _by_key(other["runs"]).items() if key[0] in part} | found
         origin = origin or _origin(other)
     return found, origin
 
@@ -67,9 +73,9 @@ def shared(claim: Claim, config: ReproduceConfig, wanted: Iterable[Key]) -> Runs
             other = json.loads(path.read_text())
         except (ValueError, OSError):  # somebody else's
             continue
-        if isinstance(other, dict) and NEEDED <= set(other) and other["claim"] != claim.name:
+        if isinstance(other, dict) and set(other) >= NEEDED and other["claim"] != claim.name:
             for run in other["runs"]:
-                if "config" in run:
+                if "config" in run and set(claim.needs) <= set(run):
                     known.setdefault((run["config"], run["seed"]), {**run, "taken_from": other["claim"]})
     identities = {variant: claim.identity(variant) for variant, _ in wanted}
     return {
@@ -136,12 +142,20 @@ def difference(old: Any, new: Any, name: str = "") -> str:
     return "" if old == new else f"{name} {old}, not {new}"
 
 
-def _check_settings(path: Path, old: dict[str, Any], claim: Claim, settings: dict[str, Any], remedy: str) -> None:
+def _apart(claim: Claim, config: ReproduceConfig, content: Mapping[str, Any]) -> set[str]:
+    """Variants that a file holds runs of and that are no part of this portion, of a claim whose variants train."""
+    held = {run["variant"] for run in content["runs"]} & set(content["settings"])
+    return held - set(chosen(claim, config)) if claim.identity is not None else set()
+
+
+def _check_settings(
+    path: Path, old: dict[str, Any], claim: Claim, config: ReproduceConfig, settings: dict[str, Any], remedy: str
+) -> None:
     if old["claim"] != claim.name:
         raise ValueError(f"{str(path)!r} holds runs of {old['claim']}, not of {claim.name}")
     before, now = old["settings"], results.finite(settings)
     if claim.identity is not None:  # by variant: a claim may get more of them
-        held = {run["variant"] for run in old["runs"]} & set(now)
+        held = {run["variant"] for run in old["runs"]} & set(chosen(claim, config))
         before, now = ({variant: of[variant] for variant in sorted(held)} for of in (before, now))
     if differs := difference(before, now):
         raise ValueError(f"{str(path)!r} holds runs of other settings ({differs}); give those, another --out, {remedy}")

@@ -61,7 +61,9 @@ def judge_skips(runs: Sequence[Run]) -> Judgement:
             if values := differences(runs, f"{data}/{skips}", full):
                 name = f"{NAMES[data]}, {WORDS[skips]}, difference"
                 rows.append(difference_row(name, PAPER.get((data, skips)), values))
-        told.append(f"{NAMES[data]}: {_skips_verdict(differences(runs, no_sab, full), differences(runs, no_sab, no_ffn))}")
+        told.append(
+            f"{NAMES[data]}: {_skips_verdict(differences(runs, no_sab, full), differences(runs, no_sab, no_ffn))}"
+        )
     return Judgement(rows=rows, verdict="; ".join(told) + ".")
 
 
@@ -207,7 +209,8 @@ FIG6 = TrainingClaim(
     measures=(
         "Top-1 of the last epoch, with the skip around the depthwise convolution and without; one set of "
         "hyper-parameters. The difference is taken seed by seed, with Student's 95 % interval. Reproduced if the "
-        f"interval touches ±{CLOSE:g} and is not wider than ±{NARROW:g}, not decided if it is wider, else not reproduced."
+        f"interval touches ±{CLOSE:g} and is not wider than ±{NARROW:g}, not decided if it is wider, else not "
+        "reproduced."
     ),
     scaled_down="ConvMixer-Tiny is not defined in the paper: width 256, depth 8, kernel 5. CIFAR-10 and Tiny-ImageNet.",
     experiments={

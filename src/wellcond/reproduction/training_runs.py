@@ -9,6 +9,7 @@ import gc
 import hashlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,8 @@ class Runner:
     def images(self, config: TrainConfig) -> Images:
         key = config.data.train, config.data.image_size
         if key not in self.opened:
-            say = Console(stderr=True, highlight=False).print
+            console = Console(stderr=True, highlight=False)
+            say = partial(console.print, markup=False, soft_wrap=True)
             self.opened[key] = open_images(config, torch.device(self.device), say)
         return self.opened[key]
 
@@ -89,7 +91,8 @@ class Runner:
         finally:
             _let_go()
         own = {"config": identity(config), "dataset": self.claim.dataset(variant), "data": pictures_of(images)}
-        return {**own, **record(Directory(out), diverged)}
+        found = {**own, **record(Directory(out), diverged)}
+        return found | self.claim.after(out, config, images) if self.claim.after else found
 
 
 def directory(runs: Path, config: TrainConfig, quick: bool) -> Path:
