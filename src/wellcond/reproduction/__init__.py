@@ -8,8 +8,8 @@
     kappa          asa-kappa: κ of the attention's output against κ of the sums; with kappa_bounds, kappa_page
     experiments    a claim that trains: recipes with something changed; pictures: where --data has them;
                    training_runs: one run; training_page: its figures
-    skip_claims    asa-fig1c, asa-fig2, asa-fig6: what is lost without a skip
-    graying_claims asa-table2, asa-table3, asa-table4: what graying adds
+    skip_claim     asa-fig1c: what is lost without a skip; loss_claim: asa-fig2; mixer_claim: asa-fig6, ConvMixer
+    graying_claim  asa-table2: what graying adds; sweep_claim: asa-table3, by ε; family_claim: asa-table4
     layer_claims   asa-fig1b, asa-fig3-5: κ by block and epoch of trained models; with layer_page
     jacobian_claim asa-fig7-8: spectra of a trained block's Jacobian by ε
     step_time      asa-table1: what graying costs, from bench-graying.json
@@ -26,12 +26,12 @@ from ..config import ReproduceConfig
 CLAIMS = {  # those of ReproduceConfig.claim
     "asa-proxy": "proxy",
     "asa-kappa": "kappa",
-    "asa-fig1c": "skip_claims",
-    "asa-fig2": "skip_claims",
-    "asa-fig6": "skip_claims",
-    "asa-table2": "graying_claims",
-    "asa-table3": "graying_claims",
-    "asa-table4": "graying_claims",
+    "asa-fig1c": "skip_claim",
+    "asa-fig2": "loss_claim",
+    "asa-fig6": "mixer_claim",
+    "asa-table2": "graying_claim",
+    "asa-table3": "sweep_claim",
+    "asa-table4": "family_claim",
     "asa-fig1b": "layer_claims",
     "asa-fig3-5": "layer_claims",
     "asa-fig7-8": "jacobian_claim",

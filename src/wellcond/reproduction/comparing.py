@@ -5,6 +5,7 @@ same weights where they have the same shapes, so their difference is taken seed 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def by_seed(runs: Sequence[Run], variant: str, number: Number = top1) -> dict[in
     return {seed: value for seed, value in sorted(found.items()) if value is not None}
 
 
-def mean_row(name: str, paper: str, values: Sequence[float], verdict: str = "", **more: object) -> Row:
+def mean_row(name: str, paper: str, values: Sequence[float], verdict: str = "", **more: Any) -> Row:
     """A mean over seeds; "one seed" where there is no interval."""
     interval = mean_interval(values)
     return Row(
@@ -36,6 +37,16 @@ def mean_row(name: str, paper: str, values: Sequence[float], verdict: str = "", 
         verdict=verdict or ("–" if interval else "one seed"),
         more=dict(more),
     )
+
+
+def best(runs: Sequence[Run], variant: str) -> dict[str, Any]:
+    """What a row on accuracy says beside it: the best epoch of each seed, which is not what counts, and top-5."""
+    of_variant = [run for run in runs if run["variant"] == variant]
+    return {
+        "best": [run["best_top1"] for run in of_variant],
+        "top5": [run["top5"] for run in of_variant],
+        "num_diverged": sum(run["diverged"] is not None for run in of_variant),
+    }
 
 
 def differences(runs: Sequence[Run], variant: str, base: str, number: Number = top1) -> list[float]:

@@ -114,10 +114,11 @@ class TrainingClaim:
 def essence(config: Any, prefix: str = "") -> dict[str, Any]:
     """Dotted name → value of the fields that decide a run and are not their defaults, as JSON takes them.
 
-    A field that a later version adds, with a default that changes nothing, changes nothing here.
+    A field that a later version adds, with a default that changes nothing, changes nothing here. Epochs and the like
+    come first: where two differ, it is those that a user gave.
     """
     found: dict[str, Any] = {}
-    for entry in dataclasses.fields(config):
+    for entry in sorted(dataclasses.fields(config), key=lambda e: dataclasses.is_dataclass(getattr(config, e.name))):
         name, value = prefix + entry.name, getattr(config, entry.name)
         if name in ASIDE:
             continue

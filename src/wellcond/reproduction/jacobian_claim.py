@@ -19,7 +19,7 @@ from ..report import BEFORE, DCT, SVD, Figure, Section
 from .claim import Claim, Judgement, Run
 from .comparing import by_seed, difference_row, mean_row
 from .experiments import Experiment, TrainingClaim
-from .graying_claims import EPOCHS, VIT, gain
+from .graying_claim import EPOCHS, VIT, gain
 
 SWEEP = {"none": ("none", 1.0), "svd/0.7": ("svd", 0.7), "svd/0.5": ("svd", 0.5)}
 SWEEP |= {"dct/0.95": ("dct", 0.95), "dct/0.85": ("dct", 0.85)}

@@ -17,8 +17,9 @@ from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
 from .comparing import Number, against, by_seed, difference_row, differences, mean_row
 from .experiments import Experiment, TrainingClaim
-from .graying_claims import grayed, kappa_at
+from .graying_claim import grayed
 from .layer_page import sections
+from .sweep_claim import kappa_at
 
 VIT = "tiny-imagenet-vit-tiny-p4"
 EPOCHS = 60
@@ -57,8 +58,8 @@ FIG1B = TrainingClaim(
     name="asa-fig1b",
     says="Always Skip Attention, Fig. 1b: in a trained ViT-Tiny log κ of SA(X) is about 6, of the other sums about 3.",
     measures=(
-        "Mean over blocks and 16 validation pictures of log κ after the last epoch. Reproduced if SA(X) lies above each "
-        f"of the other three by more than {FAR:g}, with the whole 95 % interval over seeds."
+        "Mean over blocks and 16 validation pictures of log κ after the last epoch. Reproduced if SA(X) lies above "
+        f"each of the other three by more than {FAR:g}, with the whole 95 % interval over seeds."
     ),
     scaled_down=f"{EPOCHS} epochs; 16 pictures instead of a tenth of the validation set.",
     experiments={"softmax/none": Experiment(recipe=VIT)},
@@ -103,13 +104,14 @@ def _layers() -> dict[str, Experiment]:
 FIG3TO5 = TrainingClaim(
     name="asa-fig3-5",
     says=(
-        "Always Skip Attention, Figs. 3, 4 and 5: over all blocks attention raises log κ from about 3 to about 6 and its "
-        "skip brings it back, linear and softmax alike; during training and at its end graying lowers κ after the SABs."
+        "Always Skip Attention, Figs. 3, 4 and 5: over all blocks attention raises log κ from about 3 to about 6 and "
+        "its skip brings it back, linear and softmax alike; during training and at its end graying lowers κ after the "
+        "SABs."
     ),
     measures=(
         "log κ by block and epoch on 16 validation pictures, mean over blocks at the end. Fig. 3: reproduced if SA(X) "
-        "lies above X + SA(X) by an interval above 0; Figs. 4 and 5: if κ after the SABs ends lower with graying, by an "
-        "interval under 0. Differences seed by seed, with Student's 95 % interval."
+        "lies above X + SA(X) by an interval above 0; Figs. 4 and 5: if κ after the SABs ends lower with graying, by "
+        "an interval under 0. Differences seed by seed, with Student's 95 % interval."
     ),
     scaled_down=f"{EPOCHS} epochs; ViT-Tiny also for Fig. 5, which is of ViT-B; ε is 0.7 (SVD) and 0.95 (DCT).",
     experiments=_layers(),

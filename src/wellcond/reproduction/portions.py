@@ -18,6 +18,7 @@ from .claim import Claim, Run
 
 Key = tuple[str, int]  # variant, seed
 Runs = dict[Key, Run]
+REMEDY = "give those, another --out, or --again to measure all of them anew"
 NEEDED = {"claim", "runs", "quick", "settings"}
 
 
@@ -35,7 +36,7 @@ def kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, 
         return {}, {}
     everything = config.again and not config.only
     if not everything:
-        _check_settings(path, old, claim, config, settings, "or --again to measure all of them anew")
+        _check_settings(path, old, claim, config, settings, REMEDY)
     dropped = set(chosen(claim, config)) if config.again else set()
     found = {key: run for key, run in _by_key(old["runs"]).items() if not everything and key[0] not in dropped}
     if found:
@@ -158,7 +159,7 @@ def _check_settings(
         held = {run["variant"] for run in old["runs"]} & set(chosen(claim, config))
         before, now = ({variant: of[variant] for variant in sorted(held)} for of in (before, now))
     if differs := difference(before, now):
-        raise ValueError(f"{str(path)!r} holds runs of other settings ({differs}); give those, another --out, {remedy}")
+        raise ValueError(f"{str(path)!r} holds runs of other settings ({differs}); {remedy}")
 
 
 def _by_key(runs: Sequence[Run]) -> Runs:
