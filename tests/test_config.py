@@ -8,7 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellcond.config import BenchConfig, DemoConfig, GrayConfig, ReproduceConfig, from_json, to_json
+from wellcond.config import (
+    MAY_CHANGE,
+    AugmentConfig,
+    BenchConfig,
+    DataConfig,
+    DemoConfig,
+    GrayConfig,
+    GrayingConfig,
+    ModelConfig,
+    OptimConfig,
+    ReproduceConfig,
+    TrainConfig,
+    changed_fields,
+    from_json,
+    to_json,
+)
 
 paths = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])).map(Path)
 
@@ -105,3 +120,118 @@ def test_json_is_readable_by_others():
 def test_to_json_refuses_what_is_no_config():
     with pytest.raises(ValueError, match="takes a config"):
         to_json({"a": 1})
+
+
+@st.composite
+def train_configs(draw):
+    size = draw(st.integers(1, 64))
+    scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.text() | st.floats(allow_nan=False, width=32)
+    model = ModelConfig(
+        name=draw(st.text(min_size=1)),
+        image_size=size,
+        patch_size=draw(st.none() | st.integers(1, 32)),
+        num_classes=draw(st.integers(1, 1000)),
+        options=tuple(draw(st.dictionaries(st.text(), scalars, max_size=3)).items()),
+        attention="linear",
+        k=draw(st.none() | st.floats(0.5, 64)),
+        graying=GrayingConfig(method=draw(st.sampled_from(["none", "svd", "dct"])), rescale="contrast"),
+    )
+    low = draw(st.floats(0.01, 1))
+    data = DataConfig(
+        train="procedural",
+        val=draw(st.text(min_size=1)),
+        image_size=size,
+        cache=draw(st.none() | paths),
+        augment=AugmentConfig(scale=(low, 1.0), randaugment=draw(st.none() | st.text())),
+    )
+    return TrainConfig(
+        model=model,
+        data=data,
+        optim=OptimConfig(betas=(draw(st.floats(0, 0.99)), 0.5), clip=draw(st.none() | st.floats(0.1, 5))),
+        epochs=draw(st.integers(1, 300)),
+        batch_size=draw(st.integers(1, 2048)),
+        ema=draw(st.none() | st.floats(0.1, 0.99)),
+    )
+
+
+@given(train_configs())
+def test_training_configs_through_json(config):
+    assert from_json(to_json(config), TrainConfig) == config
+    assert changed_fields(config, from_json(to_json(config), TrainConfig)) == {}
+
+
+MODEL = ModelConfig(name="vit_tiny_patch16_224", image_size=32, num_classes=10)
+DATA = DataConfig(train="procedural", val="procedural", image_size=32)
+TRAIN = TrainConfig(model=MODEL, data=DATA, epochs=2, batch_size=8)
+
+
+def test_changed_fields_are_named_to_the_leaf():
+    other = dataclasses.replace(
+        TRAIN,
+        seed=3,
+        optim=OptimConfig(lr=0.1),
+        model=dataclasses.replace(MODEL, graying=GrayingConfig(method="svd", epsilon=0.7)),
+    )
+    assert changed_fields(TRAIN, other) == {
+        "model.graying.method": ("none", "svd"),
+        "model.graying.epsilon": (0.95, 0.7),
+        "optim.lr": (1e-3, 0.1),
+        "seed": (0, 3),
+    }
+    assert "data.workers" in MAY_CHANGE and "seed" not in MAY_CHANGE
+
+
+def test_what_may_change_are_fields():
+    names = set(_leaves(TRAIN))
+    assert names >= MAY_CHANGE
+
+
+def _leaves(config, prefix=""):
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: dataclasses.replace(TRAIN, epochs=0), ["epochs is 0", "1 or more"]),
+        (lambda: dataclasses.replace(TRAIN, batch_size=10, accumulate=4), ["batch_size is 10", "accumulate 4", "8"]),
+        (lambda: dataclasses.replace(TRAIN, ema=1.0), ["ema is 1.0", "(0, 1)", "0.9999"]),
+        (lambda: dataclasses.replace(TRAIN, precision="fp8"), ["precision is 'fp8'", "'bf16'"]),
+        (lambda: dataclasses.replace(TRAIN, optim=OptimConfig(warmup_epochs=3)), ["warmup_epochs is 3", "2 epochs"]),
+        (lambda: dataclasses.replace(MODEL, k=4.0), ["model.k is 4.0", "linear"]),
+        (lambda: dataclasses.replace(MODEL, options=(("a", 1), ("a", 2))), ["'a' twice"]),
+        (lambda: dataclasses.replace(DATA, image_size=0), ["data.image_size is 0"]),
+        (lambda: dataclasses.replace(TRAIN, data=dataclasses.replace(DATA, image_size=64)), ["32", "64", "same"]),
+        (lambda: OptimConfig(lr=-1), ["optim.lr is -1", "positive"]),
+        (lambda: OptimConfig(lr=float("nan")), ["optim.lr is nan"]),
+        (lambda: OptimConfig(lr=1e-4, min_lr=1e-3), ["optim.min_lr is 0.001", "0.0001"]),
+        (lambda: OptimConfig(betas=(0.9, 1.0)), ["optim.betas is 1.0"]),
+        (lambda: OptimConfig(name="sgd"), ["'sgd'", "'adamw'"]),  # pyright: ignore[reportArgumentType]
+        (lambda: AugmentConfig(scale=(0.5, 0.2)), ["augment.scale is (0.5, 0.2)"]),
+        (lambda: AugmentConfig(smoothing=1.0), ["augment.smoothing is 1.0"]),
+        (lambda: GrayingConfig(epsilon=0), ["graying.epsilon is 0"]),
+    ],
+)
+def test_a_bad_training_config_names_the_field_and_the_remedy(make, words):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        make()
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_nested_options_from_the_command_line():
+    """tyro takes the whole config: --optim.lr, --model.graying.method, pairs and tuples."""
+    import tyro
+
+    words = "--model.name m --model.image-size 32 --model.num-classes 10 --data.train a --data.val b"
+    words += " --data.image-size 32 --epochs 3 --batch-size 8 --optim.lr 0.01 --model.graying.method svd"
+    words += " --optim.betas 0.8 0.9 --optim.clip 2 --data.augment.mixup 0.8 --model.options depth 4 qkv_bias False"
+    config = tyro.cli(TrainConfig, args=words.split())
+    assert config.optim == OptimConfig(lr=0.01, betas=(0.8, 0.9), clip=2.0)
+    assert config.model.graying.method == "svd" and config.data.augment.mixup == 0.8
+    assert config.model.options == (("depth", 4), ("qkv_bias", False))

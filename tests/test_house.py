@@ -11,16 +11,18 @@ import wellcond
 
 SOURCE = Path(wellcond.__file__).parent
 FLOORS = {
-    0: {"config", "parsing", "report", "results", "strip"},
+    0: {"config", "parsing", "report", "results", "runs", "strip"},
     1: {"spectral"},
     2: {"graying", "blocks"},
     3: {"attention", "pictures", "skips"},
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
-    6: {"data", "monitor"},
-    8: {"bench", "checkup", "photos", "demo", "reproduction"},
-    9: {"cli"},
-    10: {"__main__"},
+    6: {"data", "evaluation", "monitor", "objectives", "optim"},
+    7: {"training"},
+    8: {"bench", "checkup", "demo", "judging", "photos", "recipes"},
+    9: {"reproduction"},
+    10: {"cli"},
+    11: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
 FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it
@@ -35,6 +37,7 @@ PUBLIC = {
     "effective_rank",
     "gray",
     "gray_tokens",
+    "load",
     "numerical_floor",
     "restore_skips",
     "set_attention",
@@ -109,7 +112,9 @@ def test_torch_is_not_imported_before_work_begins():
         "wellcond.report",
         "wellcond.strip",
     ]
+    modules += ["wellcond.runs", "wellcond.results"]
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
+    modules += ["wellcond.data.cache", "wellcond.data.splits"]
     modules += ["wellcond.data.sources", "wellcond.data.parquet", "wellcond.data.reading", "wellcond.checkup"]
     modules += ["wellcond.results", "wellcond.reproduction"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"

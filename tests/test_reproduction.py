@@ -69,9 +69,65 @@ def test_finished_runs_are_not_measured_again(tmp_path):
     assert third.calls == []
     third.run(tmp_path, seeds=2, again=True)
     assert len(third.calls) == 4
-    other = Counting(size=2)  # other settings: another experiment
-    other.run(tmp_path, seeds=2)
+    other = Counting(size=2)  # other settings: another experiment, which must not replace this one by itself
+    with pytest.raises(ValueError, match=r"asa-proxy.json' holds runs of other settings \(size 1, not 2\).*--again"):
+        other.run(tmp_path, seeds=2)
+    assert not other.calls
+    other.run(tmp_path, seeds=2, again=True)
     assert len(other.calls) == 4
+    assert len(other.run(tmp_path, seeds=1)["runs"]) == 4  # fewer seeds asked for: nothing is thrown away
+
+
+def test_only_some_variants_at_a_time(tmp_path, capsys):
+    first = Counting()
+    first.run(tmp_path, seeds=2, only=("b",))
+    assert first.calls == [("b", 0), ("b", 1)]
+    second = Counting()
+    content = second.run(tmp_path, seeds=1)
+    assert second.calls == [("a", 0)] and len(content["runs"]) == 3
+    again = Counting()
+    assert len(again.run(tmp_path, seeds=1, only=("b",), again=True)["runs"]) == 2
+    assert again.calls == [("b", 0)]
+    with pytest.raises(ValueError, match="only is 'c', which asa-proxy has no variant of; there are a, b"):
+        again.run(tmp_path, only=("c",))
+
+
+def test_minutes_end_before_a_run_that_would_not_fit(tmp_path, capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("wellcond.reproduction.portions.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("wellcond.reproduction.assembling.time.perf_counter", lambda: now[0])
+    slow = Counting()
+    measure = slow.measure
+
+    def measured(*words):
+        now[0] += 100
+        return measure(*words)
+
+    slow.measure = measured
+    content = slow.run(tmp_path, seeds=3, max_minutes=6)  # 360 s: three of 100 s, a fourth would end at 400
+    assert len(content["runs"]) == len(slow.calls) == 3
+    assert "Still missing: b, seed 1; a, seed 2; b, seed 2." in capsys.readouterr().out
+    slow.calls.clear()
+    now[0] = 0.0
+    slow.run(tmp_path, seeds=3, max_minutes=1)  # the file says that a run takes 100 s
+    assert not slow.calls
+
+
+def test_runs_are_collected_from_elsewhere(tmp_path, capsys):
+    here, there = tmp_path / "here", tmp_path / "there"
+    Counting().run(here, seeds=1, only=("a",))
+    Counting().run(there, seeds=2)
+    later = Counting()
+    content = later.run(here, seeds=3, collect=(there,))
+    assert not later.calls and len(content["runs"]) == 4 and content["seeds"] == [0, 1]
+    told = capsys.readouterr().out
+    assert "3 of 4 runs taken over" in told and "Still missing: a, seed 2; b, seed 2." in told
+    assert content["command"] == "wellcond reproduce asa-proxy --seeds 2 --out here"
+    for settings, words in ((Counting(size=2), "other settings .size 1, not 2."), (Counting(), "no .*nowhere")):
+        with pytest.raises(ValueError, match=words):
+            settings.run(tmp_path / "third", collect=(there if settings.size == 2 else tmp_path / "nowhere",))
+    with pytest.raises(ValueError, match="holds full runs, and quick runs were asked for"):
+        Counting().run(tmp_path / "third", quick=True, collect=(there,))
 
 
 def test_an_interrupt_keeps_what_is_finished(tmp_path):

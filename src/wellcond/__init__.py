@@ -3,6 +3,8 @@
     spectral   singular_values, condition_number, effective_rank, stable_rank, numerical_floor, spectral_map
     graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
     skips      cut_skips / restore_skips (model)
+    attention  set_attention (model): linear or softmax
+    training   load (run directory → model, as it was trained)
     diagnosis  diagnose (model × images → rows, findings, one page)
     attention  set_attention (model): linear or softmax
     monitor    Monitor (a training loop)
@@ -28,8 +30,9 @@ _ROOM_OF = {
     "ungray": "graying",
     "cut_skips": "skips",
     "restore_skips": "skips",
-    "diagnose": "diagnosis",
     "set_attention": "attention",
+    "load": "training",
+    "diagnose": "diagnosis",
     "Monitor": "monitor",
 }
 
@@ -43,6 +46,7 @@ __all__ = [
     "effective_rank",
     "gray",
     "gray_tokens",
+    "load",
     "numerical_floor",
     "restore_skips",
     "set_attention",
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
         spectral_map,
         stable_rank,
     )
+    from .training import load
 
 
 def __getattr__(name: str) -> Any:

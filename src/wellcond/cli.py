@@ -1,8 +1,8 @@
 """The command `wellcond`: parse → config → one call. Floor 9.
 
 Exit status: 0 done, 1 a finding over the user's threshold, 2 a mistake in the input, told in one line on
-stderr. A verb is a config dataclass, whose fields are the options, and a module, whose `run(config)` does
-the work. The overview is plain text, so `wellcond --help` imports nothing; a verb's own help comes from
+stderr; `train` has two more (recipes/starting.py). A verb is a config dataclass, whose fields are the options, and a
+module, whose `run(config)` does the work; a module may have a `parse(arguments)` of its own. The overview is plain text, so `wellcond --help` imports nothing; a verb's own help comes from
 tyro, and torch is imported only when work begins.
 """
 
@@ -21,7 +21,7 @@ from . import __version__
 class Verb(NamedTuple):
     """One row of the command table."""
 
-    config: str  # class in wellcond.config
+    config: str  # class in wellcond.config; empty: the module parses for itself
     module: str  # has run(config); {what} is filled in from the config
     summary: str
     needs: str = ""  # what to say where its argument is missing
@@ -39,6 +39,19 @@ VERBS = {
         "checkup",
         "measure every block of a timm model on images, one HTML page",
         needs="a model of timm: wellcond diagnose vit_tiny_patch16_224",
+    ),
+    "recipes": Verb("", "recipes.showing", "list the experiments, or show one: its card and its config"),
+    "train": Verb(
+        "",
+        "recipes.starting",
+        "train a recipe, or go on with its run",
+        needs="a recipe first: wellcond train procedural-vit (wellcond recipes lists them)",
+    ),
+    "evaluate": Verb(
+        "",
+        "judging",
+        "judge a trained run: top-1 and top-5",
+        needs="a run directory: wellcond evaluate runs/x",
     ),
     "demo": Verb("DemoConfig", "demo", "gray generated pictures, one HTML page"),
     "bench": Verb(
@@ -133,6 +146,8 @@ def _parse(name: str, arguments: list[str]):
     if any(a == "" or (a.startswith("--") and a.endswith("=")) for a in arguments):  # "" as a path is this folder
         raise Mistake(f"{name}: an argument is empty; write its value, or '.' for this folder")
     try:
+        if not VERBS[name].config:
+            return import_module(f"{__package__}.{VERBS[name].module}").parse(arguments)
         return parsing.parse(getattr(import_module(".config", __package__), VERBS[name].config), name, arguments)
     except parsing.UnknownArguments as error:
         option = next((a for a in error.unknown if a.startswith("-")), error.unknown[0])
@@ -146,6 +161,7 @@ def _parse(name: str, arguments: list[str]):
 def _nearest(word: str, known: Sequence[str], see: str = "") -> str:
     word = word.split("=")[0].lower()
     near = [k for k in known if len(word) > 2 and k.startswith(word)] or difflib.get_close_matches(word, known, n=1)
+    near = near or [k for k in known if k.endswith(f".{word.lstrip('-')}")]  # --lr for --optim.lr
     command = f"wellcond {see} --help" if see else "wellcond --help"
     return f"did you mean {near[0]!r}?" if near else f"see {command}"
 

@@ -6,7 +6,6 @@ tyro's public `return_unknown_args`, so that we can name the nearest known one.
 """
 
 import contextlib
-import dataclasses
 import io
 import os
 import re
@@ -36,18 +35,21 @@ class UnknownArguments(Exception):
         self.options = options
 
 
-def parse(kind: type[Config], verb: str, arguments: list[str]) -> Config | None:
-    """A config of class `kind` from the arguments after the verb; None when they asked for help."""
+def parse(kind: type[Config], verb: str, arguments: list[str], default: Config | None = None) -> Config | None:
+    """A config of class `kind` from the arguments after the verb; None when they asked for help.
+
+    With `default`, a whole config whose fields may be configs themselves, every option is an override of it.
+    """
     if "-h" in arguments or "--help" in arguments:
-        _print_help(kind, verb)
+        print(help_text(kind, verb, default), end="")
         return None
-    options = ["--help", *option_names(kind)]
+    options = ["--help", *option_names(kind, default)]
     if unknown := _unknown_options(arguments, options):  # before tyro, which would first miss something else
         raise UnknownArguments(unknown, options)
     caught = io.StringIO()
     try:
         with contextlib.redirect_stderr(caught), _wide():
-            config, unknown = _run_tyro(kind, verb, arguments)
+            config, unknown = _run_tyro(kind, verb, arguments, default)
     except SystemExit:
         message = _first_paragraph(caught.getvalue())
         raise (MissingArgument if message.startswith("Missing from") else BadArguments)(_plain(message)) from None
@@ -62,44 +64,45 @@ def _unknown_options(arguments: list[str], options: list[str]) -> list[str]:
     return [a for a in given if a.startswith("--") and a.split("=")[0].replace("_", "-") not in options]
 
 
-def _print_help(kind: type, verb: str) -> None:
+def help_text(kind: type[Config], verb: str, default: Config | None = None) -> str:
     """tyro's help. tyro does not look at NO_COLOR, but writes plainly into what is no terminal."""
     shown = io.StringIO()
     plain = contextlib.redirect_stdout(shown) if os.environ.get("NO_COLOR") else contextlib.nullcontext()
     with plain, contextlib.suppress(SystemExit):
-        _run_tyro(kind, verb, ["--help"])
-    print(_without_colour(shown.getvalue()), end="")
+        _run_tyro(kind, verb, ["--help"], default)
+    return _without_colour(shown.getvalue())
 
 
-def _run_tyro(kind: type[Config], verb: str, arguments: list[str]) -> tuple[Config, list[str]]:
+def _run_tyro(
+    kind: type[Config], verb: str, arguments: list[str], default: Config | None = None
+) -> tuple[Config, list[str]]:
+    pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)  # an override switches off, too
+    given = {} if default is None else {"default": default}
     return tyro.cli(
         kind,
         prog=f"wellcond {verb}",
         args=arguments,
         return_unknown_args=True,
-        config=(
-            tyro.conf.PositionalRequiredArgs,
-            tyro.conf.FlagCreatePairsOff,
-            tyro.conf.PositionalMetavarFromFieldName,
-        ),
+        config=(tyro.conf.PositionalRequiredArgs, tyro.conf.PositionalMetavarFromFieldName, *pairs),
         registry=_registry(),
+        **given,
     )
 
 
 def _registry() -> tyro.constructors.ConstructorRegistry:
-    """`Path | None`, `int | None`, `float | None` read like Path, int, float, for no one should type the word None."""
+    """`Path | None`, `int | None`, … read like Path, int, …; the word none, where it is no name of a file, is None."""
     registry = tyro.constructors.ConstructorRegistry()
 
     @registry.primitive_rule
     def optional(
         info: tyro.constructors.PrimitiveTypeInfo,
     ) -> tyro.constructors.PrimitiveConstructorSpec | None:
-        for kind, metavar in ((Path, "PATH"), (int, "INT"), (float, "FLOAT")):
+        for kind, metavar in ((Path, "PATH"), (int, "INT"), (float, "FLOAT"), (str, "STR")):
             if info.type == kind | None:
                 return tyro.constructors.PrimitiveConstructorSpec(
                     nargs=1,
                     metavar=metavar,
-                    instance_from_str=lambda words, kind=kind: kind(words[0]),
+                    instance_from_str=lambda words, kind=kind: _or_none(words[0], kind),
                     is_instance=lambda value, kind=kind: value is None or isinstance(value, kind),
                     str_from_instance=lambda value: ["none" if value is None else str(value)],
                 )
@@ -122,6 +125,10 @@ def _registry() -> tyro.constructors.ConstructorRegistry:
     return registry
 
 
+def _or_none(word: str, kind: type) -> Any:
+    return None if word.lower() == "none" and kind is not Path else kind(word)
+
+
 def _bool_or_contrast(word: str) -> bool | str:
     """True and False in any case: `--rescale false` is what people type."""
     values: dict[str, bool | str] = {"true": True, "false": False, "contrast": "contrast"}
@@ -131,10 +138,10 @@ def _bool_or_contrast(word: str) -> bool | str:
 
 
 @contextlib.contextmanager
-def _wide() -> Iterator[None]:
+def _wide(columns: int = 2000) -> Iterator[None]:
     """A terminal so wide that the captured message is not wrapped inside a word."""
     before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "2000"
+    os.environ["COLUMNS"] = str(columns)
     try:
         yield
     finally:
@@ -183,11 +190,16 @@ def _plain(message: str) -> str:
     return message
 
 
-def option_names(kind: type[Any]) -> list[str]:
-    """The long options of a config class.
+def option_names(kind: type[Config], default: Config | None = None) -> list[str]:
+    """The long options of a config class, as tyro lists them.
 
     >>> from wellcond.config import DemoConfig
     >>> option_names(DemoConfig)
     ['--out', '--count', '--size', '--seed']
     """
-    return [f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit), _wide(100):
+        _run_tyro(kind, "", ["--help"], default)
+    rows = re.findall(r"^[│| ]{0,4}(?:-h, )?(--[a-z].*)$", _without_colour(shown.getvalue()), re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"(?:^|, )(--[a-z][a-z0-9.-]*)", row)]
+    return [name for name in names if name != "--help"]

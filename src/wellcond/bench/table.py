@@ -115,7 +115,8 @@ def _render_claim(claim: Mapping[str, Any]) -> str:
     text = f"**{claim['claim']}**: {claim['says']}\n\n{claim['measures']} *{claim['verdict']}*"
     scaled = [claim["scaled_down"], *['"'] * len(claim["rows"])]  # the same for all rows of a claim
     rows = [[*_claim_cells(row), what] for row, what in zip(claim["rows"], scaled, strict=False)]
-    return f"{text}\n\n{len(claim['seeds'])} seeds, {_origin(claim)}\n\n{_markdown(heading, rows)}"
+    minutes = f"{claim['gpu_minutes']:g} GPU-minutes, " if "gpu_minutes" in claim else ""
+    return f"{text}\n\n{len(claim['seeds'])} seeds, {minutes}{_origin(claim)}\n\n{_markdown(heading, rows)}"
 
 
 def _claim_cells(row: Mapping[str, Any]) -> list[str]:

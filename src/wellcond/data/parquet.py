@@ -54,12 +54,12 @@ class ParquetSource:
             low, high = np.searchsorted(indices, self.starts[number : number + 2])
             rows = np.asarray(indices[low:high], np.int64) - self.starts[number]
             for row, values in _rows(shard, rows, wanted) if len(rows) else ():
-                name, content = _encoded(values[self.picture], f"{shard.name} row {row}")
+                name, content = encoded(values[self.picture], f"{shard.name} row {row}")
                 yield Record(
                     index=int(self.starts[number]) + row,
                     name=name,
                     label=values.get(LABEL),
-                    read=partial(_decode, name, content),
+                    read=partial(decode, name, content),
                     extras={extra: values[extra] for extra in extras},
                 )
 
@@ -108,7 +108,7 @@ def _rows_of_group(
         start = end
 
 
-def _encoded(value: Any, name: str) -> tuple[str, bytes | None]:
+def encoded(value: Any, name: str) -> tuple[str, bytes | None]:
     """The picture's name and its bytes; sets without names have the bytes alone."""
     if isinstance(value, dict):
         path = value.get("path")
@@ -116,7 +116,7 @@ def _encoded(value: Any, name: str) -> tuple[str, bytes | None]:
     return name, value
 
 
-def _decode(name: str, content: bytes | None) -> Pixels:
+def decode(name: str, content: bytes | None) -> Pixels:
     if not isinstance(content, bytes) or not content:
         raise ValueError(f"{name!r}: no picture in this row")
     return read_image(Path(name), content=content)

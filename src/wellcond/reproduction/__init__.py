@@ -1,24 +1,51 @@
 """`wellcond reproduce CLAIM`: a claim of the papers, measured over seeds → results/CLAIM.json with a verdict.
 
-    claim      what a claim is: what the paper says, variants × seeds of runs, a judgement of all runs
-    assembling runs → file; finished runs are kept, so a long claim can be gathered in portions
-    statistics rank correlation, and intervals over seeds
-    models     small models on procedural pictures, with the weights of their initialization or trained for a moment
-    proxy      asa-proxy: κ of a sub-block's output as a proxy for κ of its Jacobian; with proxy_verdict
-    kappa      asa-kappa: κ of the attention's output against κ of the sums; with kappa_bounds, kappa_page
+    claim          what a claim is: what the paper says, variants × seeds of runs, a judgement of all runs
+    assembling     runs → file; portions: finished runs are kept and taken over, so a claim is gathered in pieces
+    statistics     rank correlation, and intervals over seeds; comparing: rows of means and of differences
+    models         small models on procedural pictures, with the weights of their initialization or trained a moment
+    proxy          asa-proxy: κ of a sub-block's output as a proxy for κ of its Jacobian; with proxy_verdict
+    kappa          asa-kappa: κ of the attention's output against κ of the sums; with kappa_bounds, kappa_page
+    experiments    a claim that trains: recipes with something changed; pictures: where --data has them;
+                   training_runs: one run; training_page: its figures
+    skip_claim     asa-fig1c: what is lost without a skip; loss_claim: asa-fig2; mixer_claim: asa-fig6, ConvMixer
+    graying_claim  asa-table2: what graying adds; sweep_claim: asa-table3, by ε; family_claim: asa-table4
+    layer_claims   asa-fig1b, asa-fig3-5: κ by block and epoch of trained models; with layer_page
+    jacobian_claim asa-fig7-8: spectra of a trained block's Jacobian by ε
+    step_time      asa-table1: what graying costs, from bench-graying.json
 
-A claim is a module here with a `CLAIM`, named in `CLAIMS`; nothing of it is imported before it is asked for.
+A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide what can be measured; it is
+named in `CLAIMS`, and nothing of it is imported before it is asked for.
 """
 
+import dataclasses
 from importlib import import_module
 
 from ..config import ReproduceConfig
 
-CLAIMS = {"asa-proxy": "proxy", "asa-kappa": "kappa"}  # those of ReproduceConfig.claim
+CLAIMS = {  # those of ReproduceConfig.claim
+    "asa-proxy": "proxy",
+    "asa-kappa": "kappa",
+    "asa-fig1c": "skip_claim",
+    "asa-fig2": "loss_claim",
+    "asa-fig6": "mixer_claim",
+    "asa-table2": "graying_claim",
+    "asa-table3": "sweep_claim",
+    "asa-table4": "family_claim",
+    "asa-fig1b": "layer_claims",
+    "asa-fig3-5": "layer_claims",
+    "asa-fig7-8": "jacobian_claim",
+    "asa-table1": "step_time",
+}
 
 
 def run(config: ReproduceConfig) -> None:
     """Measure what is missing, write the file, print the table; and the page where one was asked for."""
     from . import assembling
 
-    assembling.assemble(import_module(f"{__name__}.{CLAIMS[config.claim]}").CLAIM, config)
+    module = import_module(f"{__name__}.{CLAIMS[config.claim]}")
+    if seeds := getattr(module, "SEEDS", 0):  # of a claim that is not measured over seeds
+        config = dataclasses.replace(config, seeds=seeds)
+    if not hasattr(module, "claim") and (config.data or config.epochs):
+        raise ValueError(f"{config.claim} trains no recipe, so --data and --epochs mean nothing to it; leave them out")
+    assembling.assemble(module.claim(config) if hasattr(module, "claim") else module.CLAIM, config)

@@ -1,13 +1,15 @@
 """Runs → results/CLAIM.json. The file is rewritten after every run, so an interrupt loses one run at most.
 
-Runs that the file holds already, of the same settings, are not measured again; each keeps the commit, the hardware and
-the date of its own measurement. `again` measures all of them anew.
+Runs that the file holds already are not measured again; each keeps the commit, the hardware and the date of its own
+measurement. `again` measures all of them anew; a file of other settings is refused.
 """
 
+import contextlib
 import dataclasses
+import re
 import shlex
 import time
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +19,9 @@ from rich.table import Table
 from .. import report, results
 from ..atomic import check_writable
 from ..config import ReproduceConfig
+from . import portions
 from .claim import Claim, Row, Run
+from .portions import Key, Runs
 
 
 def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
@@ -25,30 +29,81 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     path = config.out / f"{claim.name}.json"
     check_writable(path, "out")
     settings = claim.settings(config.quick)
-    kept = _kept(path, claim, config, settings)
-    variants = claim.quick_variants if config.quick else claim.variants
-    wanted = [(variant, seed) for seed in range(config.seeds) for variant in variants]
-    runs = {key: kept[key] for key in wanted if key in kept}
-    missing = [key for key in wanted if key not in kept]
-    origin = results.origin(_command(config), claim.device)
+    runs, origin = portions.kept(path, claim, config, settings)
+    others, elsewhere = portions.collected(claim, config, settings)
+    num_new = len(others.keys() - runs.keys())
+    runs, origin = others | runs, origin or elsewhere
+    wanted = [(v, s) for s in range(config.seeds) for v in portions.chosen(claim, config)]
+    runs |= portions.shared(claim, config, [key for key in wanted if key not in runs])
+    portions.check_pictures(runs.values())
     console = Console(highlight=False)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(claim.name, total=len(missing))
-        for variant, seed in missing:
-            progress.update(task, description=f"{claim.name} {variant}, seed {seed}")
-            runs[variant, seed] = _run(claim, variant, seed, config.quick, origin)
-            content = _content(claim, config, origin, settings, [runs[key] for key in wanted if key in runs])
-            results.write(path, content, one_a_line=("rows", "runs"))
-            progress.advance(task)
-    content = _content(claim, config, origin, settings, [runs[key] for key in wanted])
-    content = results.write(path, content, one_a_line=("rows", "runs"))
+    if config.collect:
+        console.print(f"{claim.name}: {num_new} of {len(others)} runs taken over", markup=False)
+    missing = [] if config.collect else [key for key in wanted if key not in runs]
+    if missing or not origin:
+        origin = {**results.origin("", claim.device), "device": claim.device}
+    told = "" if missing else origin.pop("command", "")  # the command that measured, not the one that looks again
+
+    def write() -> dict[str, Any]:
+        command = _command(config, told, len({seed for _, seed in runs}))
+        content = _content(claim, config, {**origin, "command": command}, settings, _sorted(claim, runs))
+        return results.write(path, content, one_a_line=("settings", "rows", "runs"))
+
+    for key, run in _measured(claim, config, runs, missing, origin, console):
+        runs[key] = run
+        write()
+    lacking = [key for key in wanted if key not in runs]
+    if not runs:
+        console.print(_lacking(claim, lacking), soft_wrap=True, markup=False)
+        return {}
+    content = write()
     console.print(_table(content))
-    console.print(content["verdict"], markup=False)
-    console.print(f"→ {path}", soft_wrap=True, markup=False)
+    for line in (content["verdict"], _lacking(claim, lacking), f"→ {path}"):
+        if line:
+            console.print(line, soft_wrap=True, markup=False)
     if config.html is not None:
         page(claim, content).write(config.html)
         console.print(f"→ {config.html}", soft_wrap=True, markup=False)
     return content
+
+
+def _measured(
+    claim: Claim, config: ReproduceConfig, runs: Runs, missing: Sequence[Key], origin: dict[str, Any], console: Console
+) -> Iterator[tuple[Key, Run]]:
+    """The runs that are missing, one after the other, as long as the minutes last."""
+    allowance = portions.Allowance(config.max_minutes, runs)
+    # A claim that trains shows the bar of each run itself.
+    bar = Progress(console=Console(stderr=True), transient=True) if claim.tell is None else None
+    with bar or contextlib.nullcontext():
+        task = bar.add_task(claim.name, total=len(missing)) if bar else None
+        for variant, seed in missing:
+            if not allowance.allows(variant):
+                return
+            if claim.admit is not None:
+                claim.admit(variant, list(runs.values()))
+            if bar and task is not None:
+                bar.update(task, description=f"{claim.name} {variant}, seed {seed}")
+            start = time.perf_counter()
+            run = _run(claim, variant, seed, config.quick, origin)
+            allowance.took(variant, time.perf_counter() - start)
+            if claim.tell is not None:
+                told = f"{claim.name} {variant} seed {seed}: {claim.tell(run)}, {run['seconds']:.0f} s"
+                console.print(told, soft_wrap=True, markup=False)
+            yield (variant, seed), run
+            if bar and task is not None:
+                bar.advance(task)
+
+
+def _sorted(claim: Claim, runs: Runs) -> list[Run]:
+    """By seed, then as the claim lists its variants; those that this machine has no data for after them."""
+    order = {variant: i for i, variant in enumerate(dict.fromkeys((*claim.variants, *claim.quick_variants)))}
+    return [runs[key] for key in sorted(runs, key=lambda key: (key[1], order.get(key[0], len(order)), key[0]))]
+
+
+def _lacking(claim: Claim, lacking: Sequence[Key]) -> str:
+    """What is still to be measured, in words; "" where it is nothing."""
+    told = "; ".join(f"{variant}, seed {seed}" for variant, seed in lacking)
+    return " ".join(filter(None, (f"Still missing: {told}." if told else "", claim.left_out)))
 
 
 def page(claim: Claim, content: dict[str, Any]) -> report.Report:
@@ -57,7 +112,7 @@ def page(claim: Claim, content: dict[str, Any]) -> report.Report:
     rows = [[row["name"], row["paper"], row["value"], interval_text(row), row["verdict"]] for row in content["rows"]]
     first = report.Section(
         title="Verdict",
-        text=f"{content['verdict']} {claim.measures} Scaled down: {claim.scaled_down}",
+        text=f"{content['verdict']} {claim.measures} Scaled down: {content['scaled_down']}",
         items=[report.Table(columns=columns, rows=rows)],
     )
     more = claim.sections(content) if claim.sections else []
@@ -83,32 +138,20 @@ def _run(claim: Claim, variant: str, seed: int, quick: bool, origin: dict[str, A
     return results.finite({"variant": variant, "seed": seed, **own, "seconds": seconds, **measured})
 
 
-def _kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -> dict[tuple[str, int], Run]:
-    """The runs of the file that count. A quick run must not replace a real measurement."""
-    old = results.read(path, {"claim", "runs", "quick", "settings"}, "claim")
-    if old is None:
-        return {}
-    if config.quick and not old["quick"]:
-        raise ValueError(f"{str(path)!r} holds full runs: a quick run would replace them. Give another --out.")
-    same = (old["claim"], old["quick"], old["settings"]) == (claim.name, config.quick, results.finite(settings))
-    if config.again or not same:
-        return {}
-    return {(run["variant"], run["seed"]): run for run in old["runs"]}
-
-
 def _content(
     claim: Claim, config: ReproduceConfig, origin: dict[str, Any], settings: dict[str, Any], runs: list[Run]
 ) -> dict[str, Any]:
     judgement = claim.judge(runs)
+    sets = sorted({run["dataset"] for run in runs if "dataset" in run})
     return {
         "claim": claim.name,
         "says": claim.says,
         "measures": claim.measures,
-        "scaled_down": claim.scaled_down,
+        "scaled_down": claim.scaled_down + _epochs(settings, runs),
         "quick": config.quick,
         **origin,
-        "device": claim.device,
-        "images": claim.images,
+        "images": ", ".join(sets) or claim.images,
+        **_minutes(runs),
         "seeds": sorted({run["seed"] for run in runs}),
         "settings": settings,
         "verdict": judgement.verdict,
@@ -124,7 +167,9 @@ def _plain(row: Row) -> dict[str, Any]:
 
 def _table(content: dict[str, Any]) -> Table:
     seeds = len(content["seeds"])
-    table = Table(title=f"{content['claim']}, {seeds} {'seed' if seeds == 1 else 'seeds'}", title_justify="left")
+    minutes = f", {content['gpu_minutes']:g} GPU-minutes" if "gpu_minutes" in content else ""
+    title = f"{content['claim']}, {seeds} {'seed' if seeds == 1 else 'seeds'}{minutes}"
+    table = Table(title=title, title_justify="left")
     for heading in ("", "paper", "ours", "95 % interval", "verdict"):
         table.add_column(heading, justify="right" if heading in ("ours", "95 % interval") else "left")
     for row in content["rows"]:
@@ -133,9 +178,35 @@ def _table(content: dict[str, Any]) -> Table:
     return table
 
 
-def _command(config: ReproduceConfig) -> str:
-    """What repeats this; of paths only the last name, results are published."""
-    words = ["wellcond reproduce", config.claim, "--seeds", str(config.seeds)]
+def _epochs(settings: dict[str, Any], runs: Sequence[Run]) -> str:
+    """How long the runs on each set trained: as part of what was scaled down."""
+    found: dict[str, set[int]] = {}
+    for run in runs:
+        if "dataset" in run and "epochs" in settings.get(run["variant"], {}):
+            found.setdefault(run["dataset"], set()).add(settings[run["variant"]]["epochs"])
+    told = (f"{' and '.join(map(str, sorted(epochs)))} on {data}" for data, epochs in found.items())
+    return f" Epochs: {', '.join(told)}." if found else ""
+
+
+def _minutes(runs: Sequence[Run]) -> dict[str, float]:
+    """GPU-minutes of all runs together; what another claim has paid for counts there."""
+    seconds = sum(run["seconds"] for run in runs if run["hardware"].get("gpu") and "taken_from" not in run)
+    return {"gpu_minutes": round(seconds / 60, 1)} if seconds else {}
+
+
+def _command(config: ReproduceConfig, told: str, num_seeds: int) -> str:
+    """What repeats this, in one go; of paths only the last name, results are published. `told`: as it was recorded."""
+    if told:
+        return re.sub(r"--seeds \d+", f"--seeds {num_seeds}", told)
+    words = ["wellcond reproduce", config.claim, "--seeds", str(num_seeds)]
+    words += ["--data", *(shlex.quote(_last(word)) for word in config.data)] if config.data else []
+    words += ["--epochs", str(config.epochs)] if config.epochs else []
     words += ["--out", shlex.quote(config.out.resolve().name)]
     words += ["--html", shlex.quote(config.html.name)] if config.html else []
     return " ".join(words + (["--quick"] if config.quick else []) + (["--again"] if config.again else []))
+
+
+def _last(word: str) -> str:
+    """Of DIR or NAME=PATH the part that says no place on this machine."""
+    name, equals, path = word.rpartition("=")
+    return f"{name}{equals}{path.rstrip('/').rpartition('/')[2]}"

@@ -53,3 +53,9 @@ class Claim:
     sections: Callable[[dict[str, Any]], list[Section]] | None = None  # of the page, after the table
     device: str = "cpu"
     images: str = "procedural"
+    # claims that train
+    left_out: str = ""  # what cannot be measured here, and why
+    admit: Callable[[str, Sequence[Run]], None] | None = None  # ValueError where a run would not belong to these
+    identity: Callable[[str], str] | None = None  # of a variant's config: claims share runs of the same one
+    needs: tuple[str, ...] = ()  # what a run of another claim must hold to be taken over
+    tell: Callable[[Run], str] | None = None  # the numbers of a finished run in a few words

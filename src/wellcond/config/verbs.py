@@ -1,25 +1,9 @@
-"""Every config dataclass, and each one ⇄ JSON. Floor 0: plain data, no torch.
+"""Configs of the verbs that look and measure: gray, diagnose, demo, bench, recipes."""
 
-A config is complete and frozen: what is written to `config.json` is all that a verb needs to run again.
-The docstring under a field is its help text on the command line.
-
->>> config = GrayConfig(source=Path("cat.jpg"), method="svd", epsilon=0.6)
->>> from_json(to_json(config), GrayConfig) == config
-True
-"""
-
-import dataclasses
-import difflib
-import json
 import math
-import shlex
-import types
-import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-Config = TypeVar("Config")
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,10 +163,37 @@ class BenchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReproduceConfig:
-    """Measure a claim of the papers over seeds; writes CLAIM.json with every run, an interval and a verdict."""
+class RecipesConfig:
+    """List the recipes, or show one: wellcond recipes [NAME]."""
 
-    claim: Literal["asa-proxy", "asa-kappa"]
+    name: str | None = None
+    """The recipe to show: its card and its whole config; none: a table of all."""
+    json: bool = False
+    """Only the config, as a file that wellcond train takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceConfig:
+    """Measure a claim of the papers over seeds; writes CLAIM.json with every run, an interval and a verdict.
+
+    Claims that train need pictures (--data) and a GPU. Their runs are kept in --runs and go on where they were
+    stopped; finished ones are in the file and are not trained again, so a claim can be gathered in portions.
+    """
+
+    claim: Literal[
+        "asa-proxy",
+        "asa-kappa",
+        "asa-fig1b",
+        "asa-fig1c",
+        "asa-fig2",
+        "asa-fig3-5",
+        "asa-fig6",
+        "asa-fig7-8",
+        "asa-table1",
+        "asa-table2",
+        "asa-table3",
+        "asa-table4",
+    ]
     """Which claim."""
     seeds: int = 3
     """How many seeds: 0, 1, …; runs that the file holds already are kept."""
@@ -194,101 +205,27 @@ class ReproduceConfig:
     """Measure all runs anew."""
     quick: bool = False
     """A small version: does it run? Not for publishing."""
+    data: tuple[str, ...] = ()
+    """Pictures to train on: a folder that holds cifar10/, tiny-imagenet/, …, or NAME=PATH for each set."""
+    runs: Path = Path("runs")
+    """Folder of the run directories of claims that train."""
+    epochs: int | None = None
+    """Train for so many epochs instead of the recipe's: the short version."""
+    only: tuple[str, ...] = ()
+    """Measure only these variants now, by name or by a part of it: cifar10, tiny-imagenet/no-sab-skip."""
+    max_minutes: float | None = None
+    """Begin no run that would end later than this, judged by the runs so far."""
+    collect: tuple[Path, ...] = ()
+    """Take finished runs of the same settings over from the results folders of other machines; measure nothing."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where claims train; auto: a GPU where there is one."""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(f"seeds is {self.seeds}; choose 1 or more, and 2 or more for an interval")
-
-
-def to_json(config: Any) -> str:
-    """One config as JSON text: sorted as declared, paths as text."""
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        raise ValueError(f"to_json takes a config, not {config!r}")
-    return json.dumps(dataclasses.asdict(config), indent=2, default=_encode, allow_nan=False) + "\n"
-
-
-def to_command(verb: str, config: Any) -> str:
-    """The command line that gives this config again; defaults are left out.
-
-    >>> to_command("gray", GrayConfig(source=Path("a b.jpg"), epsilon=0.6))
-    "wellcond gray 'a b.jpg' --epsilon 0.6"
-    """
-    words = ["wellcond", verb]
-    for entry in dataclasses.fields(config):
-        value, option = getattr(config, entry.name), entry.name.replace("_", "-")
-        if entry.default is dataclasses.MISSING:
-            words.append(str(value))
-        elif value == entry.default:
-            continue
-        elif entry.type is bool:  # a switch; none is on by default
-            words.append(f"--{option}")
-        else:
-            words += [f"--{option}", str(value)]
-    return shlex.join(words)
-
-
-def from_json(text: str, kind: type[Config]) -> Config:
-    """The config of class `kind` that `to_json` wrote; missing fields take their defaults."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    return decode(value, kind, kind.__name__)
-
-
-def _encode(value: Any) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise ValueError(f"a config cannot hold {value!r}")
-
-
-def decode(value: Any, kind: Any, where: str) -> Any:
-    """`value` from JSON as the type `kind`, a dataclass or what one is made of; `where` names the field in errors."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        for option in arguments:
-            try:
-                return decode(value, option, where)
-            except ValueError:
-                continue
-    elif origin is Literal:
-        if any(value == option and type(value) is type(option) for option in arguments):
-            return value
-        raise ValueError(f"{where} is {value!r}; choose one of {', '.join(map(repr, arguments))}")
-    elif origin in (tuple, list) and isinstance(value, list):
-        if origin is list or Ellipsis in arguments or len(value) == len(arguments):
-            return origin(decode(item, arguments[0], f"{where}[{i}]") for i, item in enumerate(value))
-    elif origin is dict and isinstance(value, dict):
-        return {name: decode(item, arguments[1], f"{where}[{name!r}]") for name, item in value.items()}
-    elif dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return _decode_dataclass(value, typing.cast(type, kind), where)
-    elif kind is Path and isinstance(value, str):
-        return Path(value)
-    elif kind is float and type(value) in (int, float):
-        return float(value)
-    elif isinstance(kind, type) and type(value) is kind:  # type(), not isinstance: True is no int here
-        return value
-    expected = kind if origin else getattr(kind, "__name__", kind)
-    raise ValueError(f"{where} is {_brief(value)}; expected {expected}")
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:76]} …"
-
-
-def _decode_dataclass(value: dict[str, Any], kind: type, where: str) -> Any:
-    hints = typing.get_type_hints(kind)
-    for name in value:
-        if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(hints)}"
-            raise ValueError(f"{where} has no field {name!r}{hint}")
-    required = {
-        f.name
-        for f in dataclasses.fields(kind)
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    }
-    if missing := sorted(required - set(value)):
-        raise ValueError(f"{where} needs {', '.join(missing)}")
-    return kind(**{name: decode(item, hints[name], f"{where}.{name}") for name, item in value.items()})
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"epochs is {self.epochs}; choose 1 or more")
+        if self.max_minutes is not None and not self.max_minutes > 0:
+            raise ValueError(f"max minutes is {self.max_minutes}; choose more than 0, for example 25")
+        if self.collect and self.again:
+            raise ValueError("collect takes runs over, and again measures all anew; choose one of them")

@@ -1,0 +1,47 @@
+"""Every config dataclass, and each one ⇄ JSON. Floor 0: plain data, no torch.
+
+A config is complete and frozen: what is written to `config.json` is all that a verb needs to run again.
+The docstring under a field is its help text on the command line.
+
+    verbs      GrayConfig, DiagnoseConfig, DemoConfig, BenchConfig, RecipesConfig, ReproduceConfig
+    model      ModelConfig, GrayingConfig: what is trained
+    data       DataConfig, AugmentConfig: on what
+    training   TrainConfig, OptimConfig: how; one TrainConfig is one experiment
+    encoding   to_json, from_json, to_command, changed_fields
+"""
+
+from wellcond.config.data import IMAGENET_MEAN, IMAGENET_STD, AugmentConfig, DataConfig
+from wellcond.config.encoding import changed_fields, decode, from_json, to_command, to_json
+from wellcond.config.model import GrayingConfig, ModelConfig
+from wellcond.config.training import MAY_CHANGE, OptimConfig, TrainConfig
+from wellcond.config.verbs import (
+    BenchConfig,
+    DemoConfig,
+    DiagnoseConfig,
+    GrayConfig,
+    RecipesConfig,
+    ReproduceConfig,
+)
+
+__all__ = [
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "MAY_CHANGE",
+    "AugmentConfig",
+    "BenchConfig",
+    "DataConfig",
+    "DemoConfig",
+    "DiagnoseConfig",
+    "GrayConfig",
+    "GrayingConfig",
+    "ModelConfig",
+    "OptimConfig",
+    "RecipesConfig",
+    "ReproduceConfig",
+    "TrainConfig",
+    "changed_fields",
+    "decode",
+    "from_json",
+    "to_command",
+    "to_json",
+]

@@ -1,0 +1,139 @@
+"""Raw batches on the device, from a cache: resident there, or streamed to it. Floor 6; needs torch.
+
+Resident: the whole set is one uint8 tensor on the device, and a batch is a gather, which fits into a CUDA graph with
+the step. Streamed: threads copy the pictures of coming batches from the mapped file into pinned memory, and a stream of
+its own carries them over while the device computes. Both give the same bits; on the CPU the mapped file is the memory.
+(The threads call CUDA: a graph that is captured meanwhile needs `capture_error_mode="thread_local"`.)
+
+A set is resident if it takes at most SHARE of the free memory of the device: the rest is for the model.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from .cache import Cache
+
+SHARE = 0.4
+
+
+class Feed(Protocol):
+    """Batches of a cache."""
+
+    device: torch.device
+
+    def __len__(self) -> int: ...
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """(raw uint8 (B, 3, S, S), labels (B,)) on the device for each (B,) int64 of `indices`."""
+        ...
+
+
+def open_feed(
+    cache: Cache,
+    device: str | torch.device,
+    resident: Literal["auto", "yes", "no"] = "auto",
+    workers: int = 4,
+) -> "Resident | Streamed":
+    """The feed that `resident` asks for; auto measures the free memory."""
+    device = torch.device(device)
+    if resident == "yes" or (resident == "auto" and fits(cache.images.nbytes, device)):
+        return Resident(cache, device)
+    return Streamed(cache, device, workers)
+
+
+def fits(nbytes: int, device: torch.device) -> bool:
+    """Is it at most SHARE of what is free there? On the CPU the mapped file takes no memory of its own."""
+    if device.type != "cuda":
+        return True
+    return nbytes <= SHARE * torch.cuda.mem_get_info(device)[0]
+
+
+def check_labels(cache: Cache, num_classes: int) -> None:
+    """ValueError if a model of `num_classes` cannot be trained on these labels."""
+    if not cache.meta.num_classes or (cache.labels < 0).any():
+        missing = (
+            "no labels" if not cache.meta.num_classes else f"{int((cache.labels < 0).sum())} images without a label"
+        )
+        raise ValueError(f"{cache.meta.title} has {missing}; give a set in which every image has one")
+    if cache.meta.num_classes > num_classes:
+        raise ValueError(
+            f"{cache.meta.title} has {cache.meta.num_classes} classes, but the model has {num_classes}; "
+            f"set its number of classes to {cache.meta.num_classes}"
+        )
+
+
+class Resident:
+    """`images` (N, 3, S, S) uint8 and `labels` (N,) int64 on the device."""
+
+    def __init__(self, cache: Cache, device: torch.device) -> None:
+        self.device = device
+        try:
+            self.images = torch.from_numpy(cache.images).to(device)
+        except torch.OutOfMemoryError:
+            raise ValueError(
+                f"{cache.meta.title} takes {cache.images.nbytes / 1e9:.1f} GB, more than {device} has free; "
+                "let it stream: resident no"
+            ) from None
+        self.labels = torch.from_numpy(cache.labels).to(device)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def gather(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """For (B,) int64 on the device: pure tensor work, to be captured with the step."""
+        return self.images.index_select(0, indices), self.labels.index_select(0, indices)
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        for chosen in indices:
+            yield self.gather(chosen.to(self.device, non_blocking=True))
+
+
+class Streamed:
+    """Batches read ahead by `workers` threads; memory holds workers + 2 of them."""
+
+    def __init__(self, cache: Cache, device: torch.device, workers: int = 4) -> None:
+        self.cache, self.device, self.workers = cache, device, max(1, workers)
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def __len__(self) -> int:
+        return len(self.cache)
+
+    def batches(self, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        waiting: deque[Future[tuple[Tensor, Tensor]]] = deque()
+        coming = iter(indices)
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="wellcond-read")
+        try:
+            while True:
+                while len(waiting) < self.workers + 2 and (chosen := next(coming, None)) is not None:
+                    waiting.append(pool.submit(self._read, chosen))
+                if not waiting:
+                    return
+                yield self._arrived(*waiting.popleft().result())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _read(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """In a thread: from the file into pinned memory, and on its way to the device."""
+        numbers = chosen.numpy()
+        shape, pinned = (len(numbers), *self.cache.images.shape[1:]), self._copies is not None
+        raw = torch.empty(shape, dtype=torch.uint8, pin_memory=pinned)
+        self.cache.images.take(numbers, axis=0, out=raw.numpy(), mode="clip")  # clip writes straight into `out`
+        labels = torch.from_numpy(self.cache.labels[numbers])
+        if self._copies is None:
+            return raw.to(self.device), labels.to(self.device)
+        with torch.cuda.stream(self._copies):  # torch keeps pinned memory until the copy is done
+            carried = raw.to(self.device, non_blocking=True), labels.pin_memory().to(self.device, non_blocking=True)
+            self._copies.synchronize()  # this thread waits, not the one that trains
+        return carried
+
+    def _arrived(self, raw: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The training stream may use it, and its memory is not given away before that stream is done with it."""
+        if self._copies is not None:
+            for tensor in (raw, labels):
+                tensor.record_stream(torch.cuda.current_stream(self.device))
+        return raw, labels

@@ -1,0 +1,78 @@
+"""The training or the validation half of what a name or a path stands for. Floor 6; imports no torch by itself.
+
+procedural[:COUNT]                 generated; the halves have different seeds, so no picture is in both
+cifar10 | cifar100 | fashion-mnist [:FOLDER]    their own train and test files
+hf:NAME                            a set of the hub (extra)
+a folder with train/ and val/      that half of it, as ImageNet is laid out
+a folder of train-*.parquet, val-*.parquet     the shards of that half, also in data/ inside
+a pattern such as DIR/train-*.parquet, a file, any other folder     all of it: the name says which half
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from .arrays import CIFAR, FASHION, open_cifar, open_fashion_mnist
+from .generated import GeneratedSource
+from .records import Source
+from .sources import PROCEDURAL, open_source
+
+Split = Literal["train", "val"]
+WORDS = {"train": ("train", "training"), "val": ("val", "validation", "valid", "test")}
+COUNTS = {"train": 10_000, "val": 2_000}  # of procedural pictures
+SEEDS = {"train": 0, "val": 1}
+
+
+def open_split(name: str, split: Split, *, image_size: int, download: bool = False) -> Source:
+    """The source of `split`; ValueError that quotes `name` if there is none."""
+    head, _, tail = name.partition(":")
+    if head == PROCEDURAL:
+        return GeneratedSource(_count(name, tail, split), size=image_size, seed=SEEDS[split])
+    if head in CIFAR or head == FASHION:
+        folder = Path(tail).expanduser() if tail else None
+        if head == FASHION:
+            return open_fashion_mnist(train=split == "train", folder=folder)
+        return open_cifar(head, train=split == "train", folder=folder, download=download)
+    if head == "hf":
+        from .hubsets import HubSource  # pyarrow takes a while to import
+
+        return HubSource(tail, split)
+    return _from_path(Path(name).expanduser(), split)
+
+
+def _count(name: str, tail: str, split: Split) -> int:
+    if not tail:
+        return COUNTS[split]
+    if not tail.isdecimal() or not int(tail):
+        raise ValueError(f"{name!r} should be procedural:COUNT, for example procedural:5000")
+    return int(tail)
+
+
+def _from_path(path: Path, split: Split) -> Source:
+    if "*" in path.name:
+        shards = sorted(path.parent.glob(path.name))
+        if not shards:
+            raise ValueError(f"no file matches {str(path)!r}; check the pattern")
+        return _shards(shards, f"parquet:{path.parent.resolve().name}/{path.name}")
+    if path.is_dir():
+        for word in WORDS[split]:
+            if (path / word).is_dir():
+                return open_source(path / word)
+            for place in (path, path / "data"):
+                if shards := sorted(place.glob(f"{word}-*.parquet")) or sorted(place.glob(f"{word}.parquet")):
+                    return _shards(shards, f"parquet:{path.resolve().name}-{word}")
+        if missing := [other for half in WORDS.values() for other in half if _has_half(path, other)]:
+            raise ValueError(
+                f"{str(path)!r} has a half named {missing[0]}, but none named {' or '.join(WORDS[split])}; "
+                f"name the {split} data by itself"
+            )
+    return open_source(path)
+
+
+def _has_half(path: Path, word: str) -> bool:
+    return (path / word).is_dir() or any(any(p.glob(f"{word}-*.parquet")) for p in (path, path / "data"))
+
+
+def _shards(shards: list[Path], title: str) -> Source:
+    from .parquet import ParquetSource
+
+    return ParquetSource(shards, title)

@@ -1,0 +1,58 @@
+"""Top-1 and top-5 accuracy, as exact counts."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+Correct = Tensor  # (3,) int64: right at first, right within five, all
+
+
+@torch.no_grad()
+def count_correct(
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, forward: Callable[[Tensor], Tensor] | None = None
+) -> Correct:
+    """Counts over batches of (images (B, C, H, W), labels (B,)): top-1, top-5, images; int64, on the device.
+
+    Every image counts once: batches may be of any size, the last one too. A label below 0 is no image (padding).
+    The model is evaluated without gradients and then left as it was. `forward` stands in for the model's call, e.g.
+    a compiled one. An image with NaN among its logits is wrong. With equal logits the label loses.
+    """
+    total: Tensor | None = None
+    with evaluating(model):
+        for images, labels in batches:
+            found = _count((forward or model)(images), labels)
+            total = found if total is None else total + found
+    if total is None:
+        raise ValueError("there are no images to evaluate on; check the validation source")
+    return total
+
+
+def accuracy(
+    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, forward: Callable[[Tensor], Tensor] | None = None
+) -> dict[str, float]:
+    """{"top1": …, "top5": …} in percent over all images of `batches` (see `count_correct`)."""
+    top1, top5, images = count_correct(model, batches, forward=forward).tolist()
+    return {"top1": 100 * top1 / images, "top5": 100 * top5 / images}
+
+
+def _count(logits: Tensor, labels: Tensor) -> Correct:
+    """Rank of the label among the logits, without sorting: how many are as large. No data-dependent shapes."""
+    real = labels >= 0
+    own = logits.gather(1, labels.clamp(min=0)[:, None])
+    rank = (logits >= own).sum(1)  # 1 is the best; with fewer than six classes every rank is within five
+    valid = real & ~logits.isnan().any(1)
+    return torch.stack([((rank <= 1) & valid).sum(), ((rank <= 5) & valid).sum(), real.sum()])
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Every module in eval mode; afterwards each is as it was."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,53 @@
+"""Both halves of a run's data, or of other data, as normalised batches of every picture once."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..config import TrainConfig
+from ..data.augment import evaluation
+from ..data.cache import Cache, open_cache
+from ..data.feeds import check_labels, open_feed
+from ..data.progress import bar
+from ..data.sampling import evaluation_batches
+from ..data.splits import open_split
+from ..evaluation.judges import Half
+
+
+class Pictures:
+    """`batches("val")` of `source`, or of the run's own where that is None; decoded when first asked for."""
+
+    def __init__(self, config: TrainConfig, source: str | None, device: torch.device, batch_size: int) -> None:
+        self.config, self.device, self.batch_size = config, device, batch_size
+        self.sources: dict[Half, str] = {"train": source or config.data.train, "val": source or config.data.val}
+
+    def check(self) -> None:
+        """ValueError where there are no validation pictures, or their classes are not the model's."""
+        self._cache("val")
+
+    def _cache(self, half: Half) -> Cache:
+        data = self.config.data
+        try:
+            source = open_split(self.sources[half], half, image_size=data.image_size)
+        except ValueError as error:
+            raise ValueError(f"{error}; say where with --data") from None
+        cache = open_cache(source, data.image_size, data.cache, progress=bar)
+        num_classes = self.config.model.num_classes
+        # a folder's classes are numbered in its own order, so fewer of them would be other ones
+        if cache.meta.classes and len(cache.meta.classes) != num_classes:
+            raise ValueError(
+                f"{cache.meta.title} has {len(cache.meta.classes)} classes, but the run was trained on {num_classes}; "
+                "give --data with the same classes"
+            )
+        check_labels(cache, num_classes)
+        return cache
+
+    def batches(self, half: Half) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images (B, C, H, W), labels (B,) on the device; the last batch may be short."""
+        data, cache = self.config.data, self._cache(half)
+        feed = open_feed(cache, self.device, data.resident, data.workers)
+        with bar(f"judging on {cache.meta.title}", len(cache)) as advance:
+            for raw, labels in feed.batches(evaluation_batches(len(cache), self.batch_size)):
+                yield evaluation(raw, data.image_size, data.mean, data.std), labels
+                advance(len(labels))

@@ -1,0 +1,23 @@
+"""What moves the weights. Floor 6.
+
+schedules   learning rate and averaging weight, pure functions of the step
+groups      which parameter decays, and how fast its layer learns
+updates     AdamW or Muon + AdamW behind one face: skip without asking the host, state by parameter name
+average     exponential moving average of the weights
+"""
+
+from wellcond.optim.average import WeightAverage
+from wellcond.optim.groups import Group, parameter_groups
+from wellcond.optim.schedules import average_weight, cosine, learning_rate
+from wellcond.optim.updates import Updates, build_updates
+
+__all__ = [
+    "Group",
+    "Updates",
+    "WeightAverage",
+    "average_weight",
+    "build_updates",
+    "cosine",
+    "learning_rate",
+    "parameter_groups",
+]

@@ -1,0 +1,173 @@
+"""`wellcond train RECIPE`: the recipe's config with the user's options on top → a run directory.
+
+    wellcond train cifar10-vit-tiny --data cifar10:FOLDER --out runs/x --optim.lr 5e-4
+    torchrun --nproc-per-node 8 -m wellcond train imagenet-vit-b --data FOLDER --out runs/vit-b
+
+RECIPE may also be a config.json, for example that of another run. Every field of the config is an option by its dotted
+name; `--data X` is short for `--data.train X --data.val X`. Without --out the run is in runs/RECIPE-seedN. If it is
+there already it goes on; with another config it is refused, naming the field.
+
+Exit status: 0 done; 1 the loss stayed without finite values; 2 a mistake in the input; 75 asked to stop (SIGTERM,
+SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl-C. torchrun turns all but 0 into 1.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from .. import parsing
+from ..config import TrainConfig, from_json
+from . import get
+from .changing import changed
+
+if TYPE_CHECKING:
+    from ..training import Summary
+
+STAND_IN = "procedural-vit"  # whose values `wellcond train --help` shows
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand:
+    """Train a recipe, or go on with its run: wellcond train RECIPE [options]; wellcond recipes lists them.
+
+    Shown are the recipe's own values. A shorter --epochs shortens the warm-up with it, and the ImageNet recipes scale
+    the learning rate with --batch-size. Exit status: 0 done, 1 diverged, 2 a mistake in the input, 75 asked to stop and
+    saved: the same command goes on.
+    """
+
+    out: Path | None = None
+    """The run directory, which may be one to go on with; none: runs/RECIPE-seedN."""
+    data: str | None = None
+    """Short for data.train and data.val: a folder with both halves, parquet shards, cifar10:FOLDER, …"""
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+
+
+def parse(arguments: list[str]) -> TrainCommand | None:
+    """The recipe first, then options; None when help was asked for."""
+    if not arguments or arguments[0].startswith("-"):
+        if {"-h", "--help"} & set(arguments):
+            return parsing.parse(TrainCommand, "train RECIPE", ["--help"], TrainCommand(config=get(STAND_IN)))
+        raise parsing.MissingArgument("a recipe")
+    name, *rest = arguments
+    command = TrainCommand(config=_base(name, rest))
+    return parsing.parse(TrainCommand, f"train {name}", rest, command)
+
+
+def _base(name: str, arguments: list[str]) -> TrainConfig:
+    """The config under the options. Fields on which others hang are looked for first: these follow them."""
+    early: dict[str, Any] = {}
+    for field in ("epochs", "batch_size"):
+        value = _value_of(f"--{field.replace('_', '-')}", arguments)
+        if value is not None and value.isdecimal():
+            early[field] = int(value)
+    if (source := _value_of("--data", arguments)) is not None:
+        early |= {"data.train": source, "data.val": source}
+    if not name.endswith(".json"):
+        return get(name, **early)
+    path = Path(name)
+    if not path.is_file():
+        raise ValueError(f"there is no config {name!r}; give a recipe (wellcond recipes) or a config.json")
+    try:
+        return changed(from_json(path.read_text(), TrainConfig), early)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name!r}: {error}") from None
+
+
+def _value_of(option: str, arguments: list[str]) -> str | None:
+    """What the last `option VALUE` or `option=VALUE` says.
+
+    >>> _value_of("--epochs", ["--epochs", "3", "--seed=1"]), _value_of("--seed", ["--epochs", "3", "--seed=1"])
+    ('3', '1')
+    """
+    found = None
+    for i, word in enumerate(arguments):
+        name, equals, value = word.replace("_", "-", word.startswith("--batch_")).partition("=")
+        if name == option and (equals or i + 1 < len(arguments)):
+            found = value if equals else arguments[i + 1]
+    return found
+
+
+def run(command: TrainCommand) -> int:
+    """Train, print where things are."""
+    config = command.config
+    out = command.out or Path("runs") / f"{config.recipe}-seed{config.seed}"
+    _check_sources(config)
+
+    import torch
+
+    from ..training import Diverged, Stopped, train
+
+    main = int(os.environ.get("RANK", 0)) == 0
+    console = Console(stderr=True, highlight=False) if main else None
+    if console is not None:
+        console.print(f"{config.recipe} → {out}", markup=False)
+    try:
+        with _told_in_a_line(console):
+            summary = train(config, out, console=console)
+    except Stopped as stopped:  # has said so
+        return int(stopped.code or 0)
+    except Diverged as error:
+        print(f"wellcond: {error}", file=sys.stderr)
+        return 1
+    except torch.OutOfMemoryError:
+        more = 2 * config.accumulate
+        raise ValueError(
+            f"the GPU has too little memory for {config.batch_size} images in {config.accumulate} chunks; "
+            f"start again with --accumulate {more} in another --out"
+        ) from None
+    if main:
+        Console(highlight=False).print(_table(summary, out))
+    return 0
+
+
+def _check_sources(config: TrainConfig) -> None:
+    """Before anything is made: are there pictures?"""
+    from ..data.splits import open_split
+
+    for half, name in (("train", config.data.train), ("val", config.data.val)):
+        try:
+            open_split(name, half, image_size=config.data.image_size)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ValueError(f"data.{half}: {error}; say where with --data") from None
+
+
+@contextmanager
+def _told_in_a_line(console: Console | None) -> Iterator[None]:
+    """Warnings of a run are for its user: one line each, without the place in our code; those of others as ever."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], filename: str, *rest: Any, **words: Any) -> None:
+            if category is not UserWarning:
+                usual(message, category, filename, *rest, **words)
+            elif console is not None:
+                console.print(f"warning: {message}", markup=False, soft_wrap=True)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", UserWarning)
+        yield
+
+
+def _table(summary: "Summary", out: Path) -> Table:
+    shown = Table(show_header=False)
+    for name, value in (("top-1", summary.top1), ("top-5", summary.top5)):
+        if value is not None:
+            shown.add_row(name, f"{value:.2f} %")
+    if summary.loss is not None:
+        shown.add_row("training loss", f"{summary.loss:.4f}")
+    skipped = f", {summary.skipped} skipped" if summary.skipped else ""
+    shown.add_row("steps", f"{summary.steps} in {summary.epochs} epochs{skipped}")
+    shown.add_row("run", str(out))
+    shown.add_row("curves", str(out / "metrics.jsonl"))
+    shown.add_row("model", f'wellcond.load("{out}")')
+    shown.add_row("next", f"wellcond evaluate {out}")
+    return shown

@@ -1,0 +1,131 @@
+"""asa-fig7-8: spectra of the Jacobian of one SAB by ε ("Always Skip Attention", Figs. 7 and 8).
+
+One trained ViT-Tiny, whose weights stay as they are; its input is grayed more and more, and all singular values of the
+Jacobian of the attention of its middle block are taken, with respect to the normalised input, in float64, on one
+validation picture (the matrix has (65 · 192)² entries).
+
+Rule, written down before anything was measured: reproduced for a method if log κ of the Jacobian at its smallest ε lies
+under that without graying, by an interval over seeds; not reproduced if it lies above; else not shown.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config import ReproduceConfig, TrainConfig
+from ..report import BEFORE, DCT, SVD, Figure, Section
+from .claim import Claim, Judgement, Run
+from .comparing import by_seed, difference_row, mean_row
+from .experiments import Experiment, TrainingClaim
+from .graying_claim import EPOCHS, VIT, gain
+
+SWEEP = {"none": ("none", 1.0), "svd/0.7": ("svd", 0.7), "svd/0.5": ("svd", 0.5)}
+SWEEP |= {"dct/0.95": ("dct", 0.95), "dct/0.85": ("dct", 0.85)}
+SMALLEST = {"svd": "svd/0.5", "dct": "dct/0.85"}
+NUM_QUANTILES = 101
+VARIANT = "softmax/none"
+
+
+def spectra(out: Path, config: TrainConfig, images: Any) -> dict[str, Any]:
+    """Name of a graying → log κ and quantiles of log σ/σ_max, of the middle block."""
+    import torch
+
+    from ..blocks import adapt, normalise, record, sub_block
+    from ..data.augment import evaluation
+    from ..graying import gray, ungray
+    from ..jacobian import jacobian_spectrum
+    from ..training import load
+
+    device = torch.device(config.device)
+    model = load(out).double().to(device)
+    data = config.data
+    raw = torch.from_numpy(images.val.images[:1].copy()).to(device)
+    picture = evaluation(raw, data.image_size, data.mean, data.std).double()
+    found = {}
+    for name, (method, epsilon) in SWEEP.items():
+        if method != "none":
+            gray(model, method, epsilon, precision="exact")
+        blocks: list[Any] = adapt(model)
+        layer = len(blocks) // 2
+        with record(model) as sites, torch.no_grad():
+            model(picture)
+            X = normalise(blocks[layer], "attention", sites[layer, "sab_in"])
+            spectrum = jacobian_spectrum(sub_block(blocks[layer], "attention"), X, method="exact")
+        sigma = spectrum.sigma[0].cpu().numpy()
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.quantile(sigma / sigma[0], np.linspace(1, 0, NUM_QUANTILES)))
+        found[name] = {"log_kappa": round(float(spectrum.log_kappa[0]), 4), "log_sigma": logs.round(3).tolist()}
+        ungray(model)
+    return {"jacobian": {"layer": layer, "n": X.shape[1], "d": X.shape[2], "spectra": found}}
+
+
+def log_kappa(run: Run, name: str) -> float | None:
+    return run["jacobian"]["spectra"][name]["log_kappa"]
+
+
+def judge(runs: Sequence[Run]) -> Judgement:
+    rows, told = [], []
+    for name in SWEEP:
+        values = list(by_seed(runs, VARIANT, lambda run, name=name: log_kappa(run, name)).values())
+        rows.append(mean_row(f"{name}, log κ of the Jacobian", "falls with ε", values))
+    for method, name in SMALLEST.items():
+        values = [
+            below - above
+            for run in runs
+            if (below := log_kappa(run, name)) is not None and (above := log_kappa(run, "none")) is not None
+        ]
+        rows.append(row := difference_row(f"{name} less none", None, values))
+        turned = None if row.interval is None else (-row.interval[1], -row.interval[0])
+        told.append(f"{method}: {gain(turned)}")
+    return Judgement(rows=rows, verdict=f"The Jacobian is better conditioned — {'; '.join(told)}.")
+
+
+def sections(content: dict[str, Any]) -> list[Section]:
+    run = content["runs"][0]["jacobian"]
+    colours = {"none": BEFORE, "svd": SVD, "dct": DCT}
+    x = np.linspace(0, 100, NUM_QUANTILES).tolist()
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "x": x,
+            "y": [None if v is None else float(np.exp(v)) for v in run["spectra"][name]["log_sigma"]],
+            "line": {"color": colours[method], "width": 2, "dash": "solid" if name in ("none", "svd/0.7") else "dot"},
+            "hovertemplate": "%{y:.2e}",
+        }
+        for name, (method, _) in SWEEP.items()
+    ]
+    layout = {
+        "xaxis": {"title": {"text": "percent of the singular values, from the largest"}},
+        "yaxis": {"title": {"text": "σ / σ_max"}, "type": "log", "exponentformat": "power"},
+        "hovermode": "x unified",
+    }
+    caption = f"Attention of block {run['layer']}, {run['n']} × {run['d']} tokens, seed 0, one picture."
+    return [Section(title="Spectra of the Jacobian", items=[Figure(data=data, layout=layout, caption=caption)])]
+
+
+FIG7TO8 = TrainingClaim(
+    name="asa-fig7-8",
+    says="Always Skip Attention, Figs. 7 and 8: the more the input is grayed, the better the Jacobian of a SAB.",
+    measures=(
+        "All singular values of the Jacobian of the attention of the middle block of a trained ViT-Tiny, with respect "
+        "to its normalised input, in float64, one validation picture, grayed with ε. Reproduced for a method if log κ "
+        "at its smallest ε lies under that without graying with the whole 95 % interval over seeds, not reproduced if "
+        "above, else not shown."
+    ),
+    scaled_down="ViT-Tiny on Tiny-ImageNet, patch 8; its weights were trained without graying.",
+    experiments={VARIANT: Experiment(recipe=VIT)},
+    quick=(VARIANT,),
+    judge=judge,
+    sections=sections,
+    epochs=EPOCHS,
+    after=spectra,
+    needs=("jacobian",),
+)
+
+
+def claim(options: ReproduceConfig) -> Claim:
+    return FIG7TO8.claim(options)

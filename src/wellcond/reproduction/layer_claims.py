@@ -1,0 +1,128 @@
+"""asa-fig1b, asa-fig3-5: κ by site, by block and by epoch of trained models ("Always Skip Attention", Figs. 1b, 3–5).
+
+ViT-Tiny at patch 4: 257 tokens of width 192, so that n ≥ d as in the paper. The numbers are those that a run measures
+while it trains, on 16 fixed validation pictures.
+
+Rules, written down before anything was measured:
+
+- asa-fig1b is reproduced if log κ of SA(X), mean over blocks, lies above each of the other three sums by more than 1 (a
+  factor e) with the whole 95 % interval over seeds.
+- asa-fig3-5: the picture of Fig. 3 is reproduced for an attention if SA(X) lies above X + SA(X) by an interval above 0;
+  of Figs. 4 and 5 for a method if κ after the SABs, mean over blocks, ends lower than without graying by an interval.
+"""
+
+from collections.abc import Sequence
+
+from ..config import ReproduceConfig
+from .claim import Claim, Judgement, Run
+from .comparing import Number, against, by_seed, difference_row, differences, mean_row
+from .experiments import Experiment, TrainingClaim
+from .graying_claim import grayed
+from .layer_page import sections
+from .sweep_claim import kappa_at
+
+VIT = "tiny-imagenet-vit-tiny-p4"
+EPOCHS = 60
+LINEAR = {"model.attention": "linear", "model.k": 16.0}
+CUT = {"model.cut_attention_skips": True}
+SITES = {"sab_out": "① SA(X)", "sab_sum": "② X + SA(X)", "ffn_out": "③ MLP(X)", "ffn_sum": "④ X + MLP(X)"}
+FAR = 1.0
+
+
+def gap(upper: str, lower: str) -> Number:
+    """log κ at one site less that at another, means over blocks; None where one is infinite everywhere."""
+
+    def number(run: Run) -> float | None:
+        values = kappa_at(upper)(run), kappa_at(lower)(run)
+        return None if values[0] is None or values[1] is None else values[0] - values[1]
+
+    return number
+
+
+def judge_sums(runs: Sequence[Run]) -> Judgement:
+    variant = "softmax/none"
+    rows = []
+    for site, name in SITES.items():
+        values = list(by_seed(runs, variant, kappa_at(site)).values())
+        rows.append(mean_row(f"log κ of {name}", "≈ 6" if site == "sab_out" else "≈ 3", values))
+    shown = []
+    for site in list(SITES)[1:]:
+        values = list(by_seed(runs, variant, gap("sab_out", site)).values())
+        rows.append(row := mean_row(f"① less {SITES[site]}", "≈ 3", values))
+        shown.append(None if row.interval is None else row.interval[0] > FAR)
+    verdict = "reproduced" if all(shown) else "not decided" if None in shown else "not reproduced"
+    return Judgement(rows=rows, verdict=f"SA(X) far worse conditioned than the three sums: {verdict}.")
+
+
+FIG1B = TrainingClaim(
+    name="asa-fig1b",
+    says="Always Skip Attention, Fig. 1b: in a trained ViT-Tiny log κ of SA(X) is about 6, of the other sums about 3.",
+    measures=(
+        "Mean over blocks and 16 validation pictures of log κ after the last epoch. Reproduced if SA(X) lies above "
+        f"each of the other three by more than {FAR:g}, with the whole 95 % interval over seeds."
+    ),
+    scaled_down=f"{EPOCHS} epochs; 16 pictures instead of a tenth of the validation set.",
+    experiments={"softmax/none": Experiment(recipe=VIT)},
+    quick=("softmax/none",),
+    judge=judge_sums,
+    sections=sections,
+    epochs=EPOCHS,
+)
+
+
+def judge_layers(runs: Sequence[Run]) -> Judgement:
+    rows, told = [], []
+    after = kappa_at("sab_sum")
+    for variant in dict.fromkeys(run["variant"] for run in runs):
+        for site in ("sab_in", "sab_out", "sab_sum"):
+            values = list(by_seed(runs, variant, kappa_at(site)).values())
+            name = {"sab_in": "κ_in", "sab_out": "SA(X)", "sab_sum": "after the SAB"}[site]
+            rows.append(mean_row(f"{variant}, {name}", "–", values))
+    for attention in ("softmax", "linear"):
+        if values := list(by_seed(runs, f"{attention}/none", gap("sab_out", "sab_sum")).values()):
+            rows.append(row := difference_row(f"{attention}: SA(X) less X + SA(X)", 3.0, values))
+            shown = against(None, row.interval) == "higher"
+            told.append(f"Fig. 3, {attention}: {'reproduced' if shown else 'not shown'}")
+        for method in ("svd", "dct"):
+            if values := differences(runs, f"{attention}/{method}", f"{attention}/none", after):
+                rows.append(row := difference_row(f"{attention}: after the SAB, {method} less none", None, values))
+                shown = against(None, row.interval) == "lower"
+                told.append(f"Figs. 4 and 5, {attention}, {method}: {'reproduced' if shown else 'not shown'}")
+    return Judgement(rows=rows, verdict=("; ".join(told) or "Not decided") + ".")
+
+
+def _layers() -> dict[str, Experiment]:
+    found = {}
+    for attention, changes in (("softmax", {}), ("linear", LINEAR)):
+        found[f"{attention}/none"] = Experiment(recipe=VIT, changes=changes)
+        found[f"{attention}/no-sab-skip"] = Experiment(recipe=VIT, changes={**changes, **CUT})
+        for method in ("svd", "dct"):
+            found[f"{attention}/{method}"] = Experiment(recipe=VIT, changes={**changes, **grayed(method)})
+    return found
+
+
+FIG3TO5 = TrainingClaim(
+    name="asa-fig3-5",
+    says=(
+        "Always Skip Attention, Figs. 3, 4 and 5: over all blocks attention raises log κ from about 3 to about 6 and "
+        "its skip brings it back, linear and softmax alike; during training and at its end graying lowers κ after the "
+        "SABs."
+    ),
+    measures=(
+        "log κ by block and epoch on 16 validation pictures, mean over blocks at the end. Fig. 3: reproduced if SA(X) "
+        "lies above X + SA(X) by an interval above 0; Figs. 4 and 5: if κ after the SABs ends lower with graying, by "
+        "an interval under 0. Differences seed by seed, with Student's 95 % interval."
+    ),
+    scaled_down=f"{EPOCHS} epochs; ViT-Tiny also for Fig. 5, which is of ViT-B; ε is 0.7 (SVD) and 0.95 (DCT).",
+    experiments=_layers(),
+    quick=("softmax/none", "softmax/no-sab-skip", "softmax/dct", "linear/none"),
+    judge=judge_layers,
+    sections=sections,
+    epochs=EPOCHS,
+)
+
+CLAIMS = {claim.name: claim for claim in (FIG1B, FIG3TO5)}
+
+
+def claim(options: ReproduceConfig) -> Claim:
+    return CLAIMS[options.claim].claim(options)

@@ -1,0 +1,179 @@
+"""Which runs a claim has, takes over from elsewhere and still lacks: it can be gathered in portions, on many machines.
+
+A run counts only among runs of the same settings on the same pictures; everything else is refused by name, for it may
+have taken hours.
+"""
+
+import difflib
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import results
+from ..config import ReproduceConfig
+from .claim import Claim, Run
+
+Key = tuple[str, int]  # variant, seed
+Runs = dict[Key, Run]
+REMEDY = "give those, another --out, or --again to measure all of them anew"
+NEEDED = {"claim", "runs", "quick", "settings"}
+
+
+def kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -> tuple[Runs, dict[str, Any]]:
+    """The runs of the file that count, and where they come from. A quick run must not replace a real measurement.
+
+    `settings` takes over those of variants that are no part of this portion: each may have its own epochs.
+    """
+    old = results.read(path, NEEDED, "claim")
+    if old is None:
+        return {}, {}
+    if config.quick and not old["quick"]:
+        raise ValueError(f"{str(path)!r} holds full runs: a quick run would replace them. Give another --out.")
+    if old["quick"] and not config.quick:
+        return {}, {}
+    everything = config.again and not config.only
+    if not everything:
+        _check_settings(path, old, claim, config, settings, REMEDY)
+    dropped = set(chosen(claim, config)) if config.again else set()
+    found = {key: run for key, run in _by_key(old["runs"]).items() if not everything and key[0] not in dropped}
+    if found:
+        settings |= {variant: old["settings"][variant] for variant in _apart(claim, config, old)}
+    return found, _origin(old)
+
+
+def collected(claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -> tuple[Runs, dict[str, Any]]:
+    """Finished runs of this portion from the folders of `collect`, the first that has one counts; and their origin."""
+    found: Runs = {}
+    origin: dict[str, Any] = {}
+    for folder in config.collect:
+        path = folder if folder.suffix == ".json" else folder / f"{claim.name}.json"
+        other = results.read(path, NEEDED, "claim")
+        if other is None:
+            raise ValueError(f"there is no {str(path)!r} to collect from; name the folder of its results")
+        if other["quick"] != config.quick:
+            kinds = "quick runs", "full runs"
+            raise ValueError(f"{str(path)!r} holds {kinds[config.quick]}, and {kinds[not config.quick]} were asked for")
+        _check_settings(path, other, claim, config, settings, "collect runs of the same settings only")
+        part = set(chosen(claim, config))
+        found = {key: run for key, run in _by_key(other["runs"]).items() if key[0] in part} | found
+        origin = origin or _origin(other)
+    return found, origin
+
+
+def shared(claim: Claim, config: ReproduceConfig, wanted: Iterable[Key]) -> Runs:
+    """Runs of the same config that other claims in `out` hold."""
+    wanted = list(wanted)
+    if claim.identity is None or config.again or not wanted:
+        return {}
+    known: dict[tuple[str, int], Run] = {}
+    for path in sorted(config.out.glob("*.json")):
+        try:
+            other = json.loads(path.read_text())
+        except (ValueError, OSError):  # somebody else's
+            continue
+        if isinstance(other, dict) and set(other) >= NEEDED and other["claim"] != claim.name:
+            for run in other["runs"]:
+                if "config" in run and set(claim.needs) <= set(run):
+                    known.setdefault((run["config"], run["seed"]), {**run, "taken_from": other["claim"]})
+    identities = {variant: claim.identity(variant) for variant, _ in wanted}
+    return {
+        (variant, seed): {**known[identities[variant], seed], "variant": variant}
+        for variant, seed in wanted
+        if (identities[variant], seed) in known
+    }
+
+
+def chosen(claim: Claim, config: ReproduceConfig) -> tuple[str, ...]:
+    """The variants of this portion: all, or those that a word of `only` names, whole or by a part."""
+    variants = claim.quick_variants if config.quick else claim.variants
+    if not config.only:
+        return variants
+    parts = {variant: {variant, *re.split(r"/|, ", variant)} for variant in variants}
+    for word in config.only:
+        if not any(word in of_variant for of_variant in parts.values()):
+            near = difflib.get_close_matches(word, sorted(set().union(*parts.values())), n=2, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(variants)}"
+            raise ValueError(f"only is {word!r}, which {claim.name} has no variant of; {hint}{_but(claim)}")
+    return tuple(variant for variant in variants if parts[variant] & set(config.only))
+
+
+def check_pictures(runs: Iterable[Run]) -> None:
+    """ValueError where runs on one set saw different pictures."""
+    first: dict[str, Run] = {}
+    for run in runs:
+        if "data" not in run:
+            continue
+        other = first.setdefault(run["dataset"], run)
+        if run["data"] != other["data"]:
+            told = " and ".join(f"{r['variant']}, seed {r['seed']}: {_pictures(r['data'])}" for r in (other, run))
+            raise ValueError(f"runs on {run['dataset']} saw different pictures ({told}); give all of them the same set")
+
+
+class Allowance:
+    """Minutes of this portion, and how long a run takes as far as is known."""
+
+    def __init__(self, minutes: float | None, known: Mapping[Key, Run]) -> None:
+        self.minutes, self.begin = minutes, time.monotonic()
+        self.seconds = {run["variant"]: run["seconds"] for run in known.values()}
+        self.last = next(reversed(self.seconds.values()), 0.0)
+
+    def allows(self, variant: str) -> bool:
+        if self.minutes is None:
+            return True
+        return time.monotonic() - self.begin + self.seconds.get(variant, self.last) <= 60 * self.minutes
+
+    def took(self, variant: str, seconds: float) -> None:
+        self.seconds[variant] = self.last = seconds
+
+
+def difference(old: Any, new: Any, name: str = "") -> str:
+    """The first thing in which two settings differ, in words; "" where there is none.
+
+    >>> difference({"a": {"epochs": 3}}, {"a": {"epochs": 5}})
+    'a epochs 3, not 5'
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            if found := difference(old.get(key), new.get(key), f"{name} {key}".strip()):
+                return found
+        return ""
+    return "" if old == new else f"{name} {old}, not {new}"
+
+
+def _apart(claim: Claim, config: ReproduceConfig, content: Mapping[str, Any]) -> set[str]:
+    """Variants that a file holds runs of and that are no part of this portion, of a claim whose variants train."""
+    held = {run["variant"] for run in content["runs"]} & set(content["settings"])
+    return held - set(chosen(claim, config)) if claim.identity is not None else set()
+
+
+def _check_settings(
+    path: Path, old: dict[str, Any], claim: Claim, config: ReproduceConfig, settings: dict[str, Any], remedy: str
+) -> None:
+    if old["claim"] != claim.name:
+        raise ValueError(f"{str(path)!r} holds runs of {old['claim']}, not of {claim.name}")
+    before, now = old["settings"], results.finite(settings)
+    if claim.identity is not None:  # by variant: a claim may get more of them
+        held = {run["variant"] for run in old["runs"]} & set(chosen(claim, config))
+        before, now = ({variant: of[variant] for variant in sorted(held)} for of in (before, now))
+    if differs := difference(before, now):
+        raise ValueError(f"{str(path)!r} holds runs of other settings ({differs}); {remedy}")
+
+
+def _by_key(runs: Sequence[Run]) -> Runs:
+    return {(run["variant"], run["seed"]): run for run in runs}
+
+
+def _origin(content: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("command", "commit", "hardware", "versions", "date", "device")
+    return {name: content[name] for name in names if name in content}
+
+
+def _pictures(data: Mapping[str, Any]) -> str:
+    return f"{data['train']} + {data['val']} (labels {data['labels']})"
+
+
+def _but(claim: Claim) -> str:
+    return f". {claim.left_out}" if claim.left_out else ""

@@ -1,0 +1,87 @@
+"""asa-table1: what graying costs ("Always Skip Attention", Table 1), from the medians of bench-graying.json.
+
+Rule, written down before anything was measured: DCT is reproduced if the whole 95 % interval of the ratio of step times
+lies under 1.05 ("almost no cost"; the paper has 1.012); of SVD, which costs the paper 6.3 times the time, it is said
+whether ours costs less, as much or more.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import results
+from ..config import ReproduceConfig
+from .claim import Claim, Judgement, Row, Run
+
+SEEDS = 1  # the benchmark has its own repeats and intervals
+SOURCE = "bench-graying.json"
+PARTS = {"ViT-B/16": "a-cuda", "ViT-Tiny/8": "b-cuda"}
+NAMES = {"svd": "svd fast inside", "dct": "dct fast inside"}
+PAPER = {"svd": 6.3, "dct": 1.012}
+CHEAP = 1.05
+
+
+def read(out: Path) -> dict[str, Any]:
+    path = out / SOURCE
+    bench = results.read(path, {"parts", "rows"}, "benchmark")
+    if bench is None or not set(PARTS.values()) & set(bench["parts"]):
+        raise ValueError(f"asa-table1 is read from {str(path)!r}; run wellcond bench graying --device cuda first")
+    return bench
+
+
+def measured(bench: dict[str, Any], variant: str) -> dict[str, Any]:
+    part = bench["parts"][PARTS[variant]]
+    found = {}
+    for method, name in NAMES.items():
+        of_part = [row for row in bench["rows"] if (row["part"], row["device"]) == (part["part"], part["device"])]
+        row = next(row for row in of_part if row["name"] == name)
+        found[method] = {"ratio": row["ratio"], "interval": row["ratio_ci"]}
+    origin = {name: part[name] for name in ("commit", "hardware", "date")}
+    return {**origin, "seconds": 0.0, "ratios": found}
+
+
+def judge(runs: Sequence[Run]) -> Judgement:
+    rows, told = [], []
+    for run in runs:
+        for method, found in run["ratios"].items():
+            low, high = found["interval"]
+            if method == "dct":
+                verdict = "reproduced" if high < CHEAP else "not reproduced" if low > CHEAP else "not shown"
+            else:
+                verdict = (
+                    "costs less" if high < PAPER["svd"] else "costs more" if low > PAPER["svd"] else "as in the paper"
+                )
+            name = f"{run['variant']}, {method.upper()}, step time over the plain step"
+            ratio = float(f"{found['ratio']:.5g}")
+            rows.append(
+                Row(name=name, paper=f"{PAPER[method]:g}", value=ratio, interval=(low, high), values=[ratio],
+                    verdict=verdict)
+            )  # fmt: skip
+            told.append(f"{run['variant']}, {method.upper()}: {verdict}")
+    return Judgement(rows=rows, verdict="; ".join(told) + ".")
+
+
+def claim(options: ReproduceConfig) -> Claim:
+    if options.data or options.epochs:
+        raise ValueError("asa-table1 trains nothing, so --data and --epochs mean nothing to it; leave them out")
+    bench = read(options.out)
+    parts = {variant: bench["parts"][part] for variant, part in PARTS.items() if part in bench["parts"]}
+    variants = tuple(variant for variant, part in parts.items() if options.quick or not part["quick"])
+    if not variants:
+        raise ValueError(f"{SOURCE} holds quick timings only; run wellcond bench graying --device cuda first")
+    return Claim(
+        name="asa-table1",
+        says="Always Skip Attention, Table 1: SVD graying costs 6.3 times the training time of ViT-B, DCT 1.012 times.",
+        measures=(
+            "Step times of compiled training steps on one GPU, interleaved, medians with 95 % intervals, from "
+            f"`wellcond bench graying`. DCT: reproduced if the interval lies under {CHEAP:g}. SVD: does it cost less "
+            "than in the paper, as much, or more?"
+        ),
+        scaled_down="A step instead of 300 epochs.",
+        variants=variants,
+        quick_variants=variants,
+        settings=lambda quick: {"timed": {variant: parts[variant]["date"] for variant in variants}},
+        measure=lambda variant, seed, quick: measured(bench, variant),
+        judge=judge,
+        images=str(bench.get("images", "–")),
+    )

@@ -1,0 +1,212 @@
+"""A run directory, the only thing that connects training, evaluation and reports. Floor 0: no torch.
+
+    config.json     the whole config
+    env.json        every start: command, commit, hardware, versions, date
+    metrics.jsonl   rows that depend on the config and the step only; no clock, so two runs compare byte for byte
+    timings.jsonl   what depends on the clock: images a second, starts, stops, rollbacks
+    checkpoints/    see training/checkpoints.py
+    replay/         batches whose step was skipped, as indices
+    summary.json    the last numbers, once the run is done
+    evaluation.json what `wellcond evaluate` found: one row for each judge, source and step
+
+A killed process leaves at most a torn last line; the checkpoint knows how long `metrics.jsonl` was, and resuming cuts
+it there.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .atomic import write_bytes
+
+CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jsonl", "timings.jsonl", "summary.json"
+EVALUATION = "evaluation.json"
+
+
+class Run:
+    """Paths of a run directory, and its small JSON files."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+
+    def exists(self) -> bool:
+        return (self.path / CONFIG).is_file()
+
+    def read_config(self) -> str:
+        """The text of config.json; ValueError where there is no run."""
+        if not self.exists():
+            what = "is not a run directory" if self.path.is_dir() else "does not exist"
+            raise ValueError(f"{str(self.path)!r} {what} (no config.json); name the --out of a training run")
+        return (self.path / CONFIG).read_text()
+
+    def create(self, config: str) -> None:
+        """Make the directory with this config.json; ValueError where something else is in the way."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"out is {str(self.path)!r}, which is a file; name a folder")
+        if self.path.is_dir() and any(not p.name.startswith(".") for p in self.path.iterdir()):
+            raise ValueError(f"{str(self.path)!r} holds files and no run; name an empty or new folder with --out")
+        _write_json_text(self.path / CONFIG, config)
+
+    def add_start(self, origin: Mapping[str, Any]) -> None:
+        """Append to the list of starts in env.json."""
+        starts = [*self.starts(), dict(origin)]
+        _write_json_text(self.path / ENV, json.dumps({"starts": starts}, indent=1, ensure_ascii=False) + "\n")
+
+    def starts(self) -> list[dict[str, Any]]:
+        path = self.path / ENV
+        return json.loads(path.read_text())["starts"] if path.is_file() else []
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        _write_json_text(self.path / SUMMARY, json.dumps(_finite(dict(summary)), indent=1, ensure_ascii=False) + "\n")
+
+    def read_summary(self) -> dict[str, Any] | None:
+        path = self.path / SUMMARY
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def add_evaluation(self, row: Mapping[str, Any]) -> None:
+        """Into evaluation.json, in the place of an earlier one of the same judge, source and step."""
+        key = ("judge", "data", "step")
+        others = [old for old in self.evaluations() if [old.get(k) for k in key] != [row[k] for k in key]]
+        content = {"evaluations": [*others, _finite(dict(row))]}
+        _write_json_text(self.path / EVALUATION, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        path = self.path / EVALUATION
+        if not path.is_file():
+            return []
+        try:
+            return json.loads(path.read_text())["evaluations"]
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{str(path)!r} is damaged; move it away") from None
+
+    def rows(self, name: str = METRICS) -> Iterator[dict[str, Any]]:
+        """Rows of metrics.jsonl or timings.jsonl; a torn last line is left out."""
+        path = self.path / name
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield json.loads(line)
+
+    def keep_for_replay(self, step: int, batch: Mapping[str, Any]) -> Path:
+        """Write replay/step-N.json: what is needed to run a skipped step again."""
+        path = self.path / "replay" / f"step-{step:08d}.json"
+        _write_json_text(path, json.dumps(dict(batch)) + "\n")
+        return path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One trainer at a time. The system drops the lock with the process, also after kill -9."""
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            yield
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"another process is training in {str(self.path)!r}; wait or name another --out"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            try:
+                yield
+            except BaseException:
+                self._leave_nothing()
+                raise
+
+    def _leave_nothing(self) -> None:
+        """A folder that never became a run goes away again."""
+        if [p.name for p in self.path.iterdir()] == [".lock"]:
+            (self.path / ".lock").unlink()
+            self.path.rmdir()
+
+
+class Log:
+    """A file of JSON lines that only grows, and can be cut back to where a checkpoint saw its end."""
+
+    def __init__(self, path: Path, *, length: int | None = None) -> None:
+        """Open for appending; `length` cuts to so many bytes, None to the last whole line."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.file = path.open("ab")
+        try:
+            self.cut(_whole_lines(path) if length is None else length)
+        except BaseException:
+            self.file.close()
+            raise
+
+    def cut(self, length: int) -> None:
+        self.file.flush()
+        found = os.fstat(self.file.fileno()).st_size
+        if found < length:
+            raise ValueError(
+                f"{str(self.path)!r} has {found} bytes, its checkpoint saw {length}: it was changed by hand; "
+                "restore it, or start anew in another --out"
+            )
+        self.file.truncate(length)
+        self.file.seek(0, os.SEEK_END)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """One row; NaN and infinity become null."""
+        text = json.dumps(_finite(dict(row)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        self.file.write(text.encode() + b"\n")
+
+    def flush(self) -> None:
+        """To the system: survives the death of this process."""
+        self.file.flush()
+
+    def sync(self) -> int:
+        """To the disk: survives the death of the machine. Returns the length in bytes."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return os.fstat(self.file.fileno()).st_size
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def sync_folder(path: Path) -> None:
+    """Make names in a folder durable: a renamed or new file is lost with the power until its folder is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:  # some network file systems cannot
+        pass
+    finally:
+        os.close(handle)
+
+
+def sync_file(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _write_json_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+    sync_file(path)
+    sync_folder(path.parent)
+
+
+def _whole_lines(path: Path) -> int:
+    content = path.read_bytes()
+    return content.rfind(b"\n") + 1
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,142 @@
+"""The supply of real images: cache, order of samples and augmentation (`wellcond.data`) as the loop asks for them.
+
+Resident images are gathered on the device inside `prepare`, so a captured step holds gather and augmentation; streamed
+ones arrive as inputs. Both give the same bits.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from wellcond.config import TrainConfig
+from wellcond.data.augment import build, evaluation
+from wellcond.data.cache import Cache, Say, open_cache
+from wellcond.data.feeds import Resident, Streamed, check_labels, open_feed
+from wellcond.data.progress import bar
+from wellcond.data.sampling import Sampling, evaluation_batches
+from wellcond.data.splits import Split, open_split
+from wellcond.training.processes import Processes
+from wellcond.training.supply import Inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Both halves of a set, decoded and where training reads them; several runs may share it."""
+
+    train: Cache
+    val: Cache
+    feed: Resident | Streamed
+    val_feed: Resident | Streamed
+
+
+def open_images(config: TrainConfig, device: torch.device, say: Say = lambda line: None) -> Images:
+    """The images that a config names; `say` gets lines about damaged ones and the like."""
+    data = config.data
+
+    def opened(name: str, split: Split) -> Cache:
+        source = open_split(name, split, image_size=data.image_size)
+        return open_cache(source, data.image_size, data.cache, say=say, progress=bar)
+
+    train, val = opened(data.train, "train"), opened(data.val, "val")
+    for cache in (train, val):
+        check_labels(cache, config.model.num_classes)
+    feed, val_feed = (open_feed(cache, device, data.resident, data.workers) for cache in (train, val))
+    return Images(train=train, val=val, feed=feed, val_feed=val_feed)
+
+
+class ImageSupply:
+    """Batches of one process from the sources of a config, or from `images` that are open already."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        processes: Processes,
+        say: Say = lambda line: None,
+        images: Images | None = None,
+    ) -> None:
+        self.config, self.processes = config, processes
+        data = config.data
+        check_pairs(config, processes)
+        images = images or open_images(config, processes.device, say)
+        train = images.train
+        self.num_classes = train.meta.num_classes
+        self.fingerprint = train.meta.fingerprint
+        self.sampling = Sampling(
+            length=len(train), batch_size=config.batch_size, seed=config.seed, repeats=data.augment.repeats
+        )
+        self.steps_per_epoch = self.sampling.steps_per_epoch
+        self.augment = build(data.augment, data.image_size, config.model.num_classes, data.mean, data.std)
+        self.feed, self.val_feed = images.feed, images.val_feed
+        self.coming: Iterator[tuple[Tensor, Tensor]] | None = None  # streamed batches from `next_step` on
+        self.next_step = -1
+
+    def indices(self, step: int) -> Tensor:
+        return self.sampling.indices(step)
+
+    def inputs(self, step: int) -> Inputs:
+        keys = self._carried(self.processes.part(self.sampling.keys(step)))
+        known = {"keys": keys, "step_key": self._carried(self.sampling.step_key(step))}
+        if isinstance(self.feed, Resident):
+            return {"indices": self._carried(self.processes.part(self.indices(step))), **known}
+        if self.coming is None or step != self.next_step:  # the first, or after a rollback
+            self.close()
+            self.coming = self.feed.batches(self._from(step))
+        raw, labels = next(self.coming)
+        self.next_step = step + 1
+        return {"raw": raw, "labels": labels, **known}
+
+    def _from(self, step: int) -> Iterator[Tensor]:
+        for later in range(step, self.config.epochs * self.steps_per_epoch):
+            yield self.processes.part(self.indices(later))
+
+    def _carried(self, tensor: Tensor) -> Tensor:
+        """To the device without a wait; torch keeps the pinned memory until the copy is done."""
+        if self.processes.device.type != "cuda":
+            return tensor
+        return tensor.pin_memory().to(self.processes.device, non_blocking=True)
+
+    def prepare(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        if isinstance(self.feed, Resident):
+            raw, labels = self.feed.gather(inputs["indices"])
+        else:
+            raw, labels = inputs["raw"], inputs["labels"]
+        return self.augment(raw, labels, inputs["keys"], inputs["step_key"])
+
+    def validation(self) -> Iterable[tuple[Tensor, Tensor]]:
+        """This process's share; the last batch is filled up (label −1), so that every batch has one shape."""
+        size = self.config.batch_size // (self.processes.world_size * self.config.accumulate)
+        chosen = evaluation_batches(len(self.val_feed), size, self.processes.rank, self.processes.world_size)
+        for raw, labels in self.val_feed.batches(chosen):
+            missing = size - len(labels)
+            if missing:
+                raw = torch.cat([raw, raw[:1].expand(missing, *raw.shape[1:])])
+                labels = torch.cat([labels, labels.new_full((missing,), -1)])
+            yield self._normalised(raw), labels
+
+    def fixed_images(self, count: int) -> Tensor:
+        """Spread over the validation set, which may be sorted by class."""
+        chosen = torch.linspace(0, len(self.val_feed) - 1, min(count, len(self.val_feed))).round().long()
+        ((raw, _),) = self.val_feed.batches([chosen])
+        return self._normalised(raw)
+
+    def _normalised(self, raw: Tensor) -> Tensor:
+        data = self.config.data
+        return evaluation(raw, data.image_size, data.mean, data.std)
+
+    def close(self) -> None:
+        if self.coming is not None:
+            self.coming.close()  # type: ignore[attr-defined]  # a generator: its threads end
+            self.coming = None
+
+
+def check_pairs(config: TrainConfig, processes: Processes) -> None:
+    """Mixup pairs neighbours, so every chunk must hold whole pairs."""
+    chunk = config.batch_size // (processes.world_size * config.accumulate)
+    if (config.data.augment.mixup or config.data.augment.cutmix) and chunk % 2:
+        raise ValueError(
+            f"batch_size {config.batch_size} gives {processes.world_size} processes × accumulate {config.accumulate} "
+            f"chunks of {chunk} images, and mixup and CutMix need an even number; choose a multiple of "
+            f"{2 * processes.world_size * config.accumulate}"
+        )

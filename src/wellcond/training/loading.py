@@ -1,0 +1,47 @@
+"""A run directory → the model as it was trained: grayed, skipless, with linear attention, with its last weights."""
+
+from pathlib import Path
+
+from torch import nn
+
+from wellcond.config import TrainConfig, from_json
+from wellcond.runs import CONFIG, Run
+from wellcond.training import checkpoints
+from wellcond.training.models import build_model
+from wellcond.training.state import check_names
+from wellcond.training.step import DTYPES
+
+PREFIX = "model."  # of the timm model inside its objective
+
+
+def config_of(run: Run) -> TrainConfig:
+    """The config of a run directory; ValueError where it has none, or one that cannot be read."""
+    text = run.read_config()
+    try:
+        return from_json(text, TrainConfig)
+    except ValueError as error:
+        raise ValueError(f"{str(run.path / CONFIG)!r} cannot be read: {error}; restore it") from None
+
+
+def load(run: Path | str, *, average: bool | None = None) -> nn.Module:
+    """The model of the newest whole checkpoint, on the CPU, in eval mode.
+
+    `average`: the moving average of the weights; None takes it where the run has one, as its evaluation did.
+    """
+    directory = Run(run)
+    config = config_of(directory)
+    step = checkpoints.newest_whole(directory.checkpoints)
+    if step is None:
+        raise ValueError(f"{str(run)!r} has no whole checkpoint yet; train it first")
+    if average and config.ema is None:
+        raise ValueError(f"{str(run)!r} was trained without an average of its weights; use average=None")
+    file = "average" if (config.ema is not None if average is None else average) else "model"
+    path = directory.checkpoints / checkpoints.name_of(step)
+    saved = checkpoints.read_tensors(path, file)
+    if file == "average":  # holds floating tensors only; counters come from the weights
+        saved = checkpoints.read_tensors(path, "model") | saved
+    weights = {name.removeprefix(PREFIX): t for name, t in saved.items() if name.startswith(PREFIX)}
+    model = build_model(config.model, config.seed).to(DTYPES[config.precision])
+    check_names(file, model.state_dict(), {name: t for name, t in weights.items() if name in model.state_dict()})
+    model.load_state_dict(weights, strict=False)
+    return model.eval()

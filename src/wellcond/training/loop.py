@@ -1,0 +1,232 @@
+"""train: the only loop, for every objective.
+
+Everything that decides step t is a function of (config, t) and of what a checkpoint holds, so a run that was killed and
+resumed is the same run: the same weights, and the same bytes of metrics.jsonl.
+"""
+
+import shlex
+import sys
+import time
+import warnings
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from wellcond import results
+from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
+from wellcond.runs import Run
+from wellcond.training import checkpoints
+from wellcond.training.feeding import ImageSupply
+from wellcond.training.loading import config_of
+from wellcond.training.processes import Processes, process_group
+from wellcond.training.signals import REQUEUE, Stopped, StopWish, stop_signals
+from wellcond.training.state import NotFinite
+from wellcond.training.supply import OpenSupply, Supply
+from wellcond.training.surroundings import surroundings
+from wellcond.training.telling import Teller, open_tensorboard
+from wellcond.training.trainer import Trainer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a finished run says of itself; also in summary.json."""
+
+    out: str
+    steps: int
+    epochs: int
+    skipped: int
+    loss: float | None
+    top1: float | None
+    top5: float | None
+
+
+def train(
+    config: TrainConfig, out: Path | str, *, open_supply: OpenSupply | None = None, console: Console | None = None
+) -> Summary:
+    """Train `config` in the run directory `out`, or continue there; returns when all epochs are done.
+
+    A directory with another config is refused; fields in `MAY_CHANGE` may differ. A signal to stop saves and raises
+    `Stopped`, a SystemExit with the status of signals.py. Under torchrun every process calls this alike.
+    """
+    run = Run(out)
+    check_resume(run, config)
+    with ExitStack() as stack:
+        processes = stack.enter_context(process_group(config.device, config.batch_size, config.accumulate))
+        stack.enter_context(surroundings(deterministic=config.deterministic, device=processes.device))
+        wish = stack.enter_context(stop_signals())
+        if processes.is_main:
+            stack.enter_context(run.locked())
+        if (done := run.read_summary()) is not None:
+            return Summary(**done)
+        supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
+        stack.callback(supply.close)
+        check_classes(config, supply.num_classes)
+        if processes.is_main:
+            _begin(run, config, processes)
+        trainer = Trainer(config, run, supply, processes)
+        stack.callback(trainer.close)
+        return Loop(trainer, wish, console if processes.is_main else None, stack).run()
+
+
+class Loop:
+    """When to evaluate, monitor, save, go back and stop."""
+
+    def __init__(self, trainer: Trainer, wish: StopWish, console: Console | None, stack: ExitStack) -> None:
+        self.trainer, self.wish, self.config = trainer, wish, trainer.config
+        self.start = time.time()
+        resumed = trainer.restore()
+        trainer.event("start", time=self.start, resumed=resumed)
+        tally = trainer.tally
+        self.teller = Teller(
+            console,
+            num_steps=trainer.num_steps,
+            done=tally.step,
+            batch_size=self.config.batch_size,
+            name=f"{self.config.recipe} {self.config.model.name}",
+        )
+        stack.callback(self.teller.close)
+        self.board = None
+        if self.config.tensorboard and trainer.processes.is_main:
+            self.board = open_tensorboard(trainer.run.path, tally.step)
+            stack.callback(self.board.close)
+        if resumed:
+            self.teller.say(f"continuing from step {tally.step} of {trainer.num_steps}")
+        self.warned: set[str] = set()
+
+    def run(self) -> Summary:
+        trainer = self.trainer
+        if trainer.saved_step is None:
+            trainer.save()  # what a rollback before the first checkpoint returns to
+        while trainer.tally.step < trainer.num_steps or trainer.tally.epoch_end_due:
+            try:
+                stopping = self._step()
+                self._maybe_save(stopping)
+            except NotFinite as error:
+                trainer.roll_back(f"{error} is not finite")
+                continue
+            except OSError as error:
+                raise checkpoints.told(error, trainer.run.checkpoints, trainer.tally.step) from None
+            if stopping:
+                message = f"stopped at step {trainer.tally.step}, saved; the same command continues"
+                self.teller.say(message)
+                raise Stopped(self.wish.code or REQUEUE, message)
+        return self._finish()
+
+    def _step(self) -> bool:
+        """One step, and what follows it at the end of an epoch; True where the run is to stop."""
+        trainer, tally = self.trainer, self.trainer.tally
+        alone = trainer.processes.world_size == 1
+        stopping = False
+        if not tally.epoch_end_due:
+            told = trainer.advance(bool(self.wish))
+            stopping = bool(self.wish) if alone else told
+            if trainer.tally.streak >= self.config.max_bad_steps:
+                trainer.roll_back(f"{tally.streak} steps in a row had no finite loss or gradient")
+                return stopping
+            self.teller.step(tally.step)
+            if tally.step % self.config.log_every == 0:
+                self._log_window()
+            tally.epoch_end_due = tally.step % trainer.supply.steps_per_epoch == 0
+        if tally.epoch_end_due and not stopping:
+            self._end_epoch()
+        return stopping
+
+    def _log_window(self) -> None:
+        tally = self.trainer.tally
+        self.teller.window(tally.step, tally.loss)
+        if self.board is not None and tally.loss is not None:
+            self.board.add_scalar("train/loss", tally.loss, tally.step)
+
+    def _end_epoch(self) -> None:
+        trainer, tally, config = self.trainer, self.trainer.tally, self.config
+        epoch = tally.step // trainer.supply.steps_per_epoch
+        last = tally.step == trainer.num_steps
+        rate = self.teller.measure(tally.step)
+        numbers: dict[str, float | None] = {}
+        if last or (config.evaluate_every and epoch % config.evaluate_every == 0):
+            trainer.account(trainer.records.drain())
+            numbers |= trainer.evaluate()
+        if config.monitor_every and (last or epoch % config.monitor_every == 0):
+            trainer.account(trainer.records.drain())
+            self.teller.kappa, warning = trainer.monitor()
+            numbers["log_kappa"] = self.teller.kappa
+            if warning is not None and "collapse" not in self.warned:
+                self.warned.add("collapse")
+                warnings.warn(f"epoch {epoch}: {warning}; the loss will not fall much further", stacklevel=2)
+        trainer.event("epoch", epoch=epoch, images_per_s=rate, seconds=time.time() - self.start)
+        self.teller.epoch(epoch, config.epochs, tally.step, {"loss": tally.loss, **numbers})
+        if self.board is not None:
+            for name, value in numbers.items():
+                if value is not None:
+                    self.board.add_scalar(f"val/{name}", value, tally.step)
+        self.teller.restart_clock(tally.step)
+        tally.epoch_end_due = False
+
+    def _maybe_save(self, stopping: bool) -> None:
+        """Not inside a run of bad steps: a rollback must find what was before it."""
+        trainer, tally = self.trainer, self.trainer.tally
+        done = tally.step == trainer.num_steps
+        due = tally.step % self.config.checkpoint_every == 0
+        if due:
+            trainer.account(trainer.records.drain())
+        if stopping or done or (due and not tally.streak):
+            trainer.save()
+
+    def _finish(self) -> Summary:
+        trainer, tally = self.trainer, self.trainer.tally
+        summary = Summary(
+            out=str(trainer.run.path),
+            steps=tally.step,
+            epochs=self.config.epochs,
+            skipped=tally.skipped,
+            loss=tally.loss,
+            top1=tally.evaluation.get("top1"),
+            top5=tally.evaluation.get("top5"),
+        )
+        trainer.event("end", seconds=time.time() - self.start)
+        if trainer.processes.is_main:
+            trainer.run.write_summary(asdict(summary))
+        return summary
+
+
+def check_resume(run: Run, config: TrainConfig) -> None:
+    """ValueError where `run` is one of another config, naming the first field that differs."""
+    if not run.exists():
+        return
+    changed = changed_fields(config_of(run), config)
+    for name, (old, new) in changed.items():
+        if name not in MAY_CHANGE:
+            others = len(changed.keys() - MAY_CHANGE) - 1
+            more = f" (and {others} more)" if others else ""
+            raise ValueError(
+                f"{str(run.path)!r} is a run with {name} {old!r}, not {new!r}{more}; "
+                f"give {name} {old!r} to continue it, or another --out"
+            )
+
+
+def check_classes(config: TrainConfig, num_classes: int) -> None:
+    if config.model.num_classes != num_classes:
+        raise ValueError(
+            f"model.num_classes is {config.model.num_classes}, but {config.data.train!r} has {num_classes} classes; "
+            f"use --model.num-classes {num_classes}"
+        )
+
+
+def _begin(run: Run, config: TrainConfig, processes: Processes) -> None:
+    if not run.exists():
+        run.create(to_json(config))
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    start = results.origin(command, processes.device.type)
+    changed = changed_fields(config_of(run), config)
+    now = {name: new if isinstance(new, str | int | float | None) else str(new) for name, (_, new) in changed.items()}
+    run.add_start({**start, "processes": processes.world_size, "changed": now})
+
+
+def _open_images(config: TrainConfig, processes: Processes, console: Console | None) -> Supply:
+    def say(line: str) -> None:
+        if console is not None and processes.is_main:
+            console.print(line, highlight=False, markup=False)
+
+    return ImageSupply(config, processes, say)

@@ -1,0 +1,63 @@
+"""A ModelConfig → the module: timm's model, then attention, skips and graying as the config says."""
+
+import difflib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import timm
+import torch
+from timm.models.convmixer import ConvMixer
+from torch import nn
+
+from wellcond.attention import K, set_attention
+from wellcond.config import ModelConfig
+from wellcond.graying import gray
+from wellcond.skips import cut_skips
+
+OWN: dict[str, Callable[..., nn.Module]] = {
+    # "ConvMixer-Tiny" of Always Skip Attention, Fig. 6, whose sizes it does not give: ours
+    "convmixer_tiny": partial(ConvMixer, dim=256, depth=8, kernel_size=5),
+}
+
+
+def build_model(config: ModelConfig, seed: int = 0) -> nn.Module:
+    """The model with fresh weights that depend on `seed` only; torch's generators are left as they were."""
+    options: dict[str, Any] = dict(config.options)
+    if config.patch_size is not None:
+        options["patch_size"] = config.patch_size
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which seeds the GPUs, too
+        model = _create(config, options)
+    if config.attention == "linear":
+        set_attention(model, "linear", k=config.k if config.k is not None else K)
+    if config.cut_attention_skips or config.cut_mlp_skips:
+        cut_skips(model, attention=config.cut_attention_skips, mlp=config.cut_mlp_skips, lpi=False)
+    if config.graying.method != "none":
+        g = config.graying
+        gray(model, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
+    return model
+
+
+def _create(config: ModelConfig, options: dict[str, Any]) -> nn.Module:
+    words = {"num_classes": config.num_classes, **options}
+    if config.drop_path:
+        words["drop_path_rate"] = config.drop_path
+    try:
+        if config.name in OWN:
+            return OWN[config.name](**words)
+        if not timm.is_model(config.name):
+            raise ValueError(f"model.name is {config.name!r}, which timm does not know; {_hint(config.name)}")
+        try:
+            return timm.create_model(config.name, img_size=config.image_size, **words)
+        except TypeError as error:  # convolutional models take images of any size
+            if "img_size" not in str(error):
+                raise
+            return timm.create_model(config.name, **words)
+    except TypeError as error:
+        raise ValueError(f"model.options do not fit {config.name}: {error}") from None
+
+
+def _hint(name: str) -> str:
+    near = difflib.get_close_matches(name, [*timm.list_models(), *OWN], n=2)
+    return f"did you mean {' or '.join(near)}?" if near else "timm.list_models() has the names"

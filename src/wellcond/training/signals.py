@@ -1,0 +1,56 @@
+"""Signals that ask a run to stop: the step is finished, a checkpoint is saved, the exit status says so.
+
+SIGTERM and SIGUSR1 (what schedulers send before they take a machine) end with 75, EX_TEMPFAIL of sysexits.h: "try
+again". torchrun restarts on it (`--max-restarts`), LSF requeues with `REQUEUE_EXIT_VALUES=75`, a Slurm script does
+with `[ $? = 75 ] && scontrol requeue $SLURM_JOB_ID`. Ctrl-C ends with 130 after saving; a second one ends at once.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+REQUEUE, INTERRUPTED = 75, 130
+
+
+class Stopped(SystemExit):
+    """A run that was asked to stop and has saved; `code` is the exit status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class StopWish:
+    """Whether somebody asked to stop, and the exit status that answers."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.code is not None
+
+    def _hear(self, number: int, _frame: Any) -> None:
+        if number == signal.SIGINT and self.code is not None:
+            raise KeyboardInterrupt
+        self.code = INTERRUPTED if number == signal.SIGINT else REQUEUE
+
+
+@contextmanager
+def stop_signals() -> Iterator[StopWish]:
+    """Listen until the end of the block; afterwards the handlers are what they were."""
+    wish = StopWish()
+    if threading.current_thread() is not threading.main_thread():  # only there Python allows handlers
+        yield wish
+        return
+    heard = [signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
+    before = {number: signal.signal(number, wish._hear) for number in heard}
+    try:
+        yield wish
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

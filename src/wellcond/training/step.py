@@ -1,0 +1,121 @@
+"""One training step as a function of its inputs: gather, augment, forward, backward, clip, update, average.
+
+Nothing in it waits for the device. A loss or gradient that is not finite makes `bad` 1, on the device and on every rank
+(the loss is summed over ranks, and so is the gradient): the optimizer, the average and the model's buffers then stay
+what they were, and the host learns of it from the numbers that the step returns.
+
+Run as it is, with the model and the augmentation compiled, or captured whole as a CUDA graph (capture.py).
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from wellcond.config import TrainConfig
+from wellcond.optim import Updates, WeightAverage
+from wellcond.training.processes import Processes, last_chunk_only
+from wellcond.training.sharding import whole
+from wellcond.training.supply import Inputs
+
+Prepare = Callable[[Inputs], tuple[Tensor, Tensor]]
+DTYPES = {"bf16": torch.float32, "float32": torch.float32, "float64": torch.float64}  # of the weights
+
+
+class Step:
+    """`step(inputs, lr=…, average_weight=…)` → numbers (loss, gradient norm, bad, stop, metrics…), on the device.
+
+    `objective` is the module itself, `forward` what is called in its place (DDP, compiled).
+    """
+
+    reason = "step by step"
+
+    def __init__(
+        self,
+        objective: nn.Module,
+        forward: Callable[..., tuple[Tensor, dict[str, Tensor]]],
+        prepare: Prepare,
+        updates: Updates,
+        average: WeightAverage | None,
+        config: TrainConfig,
+        processes: Processes,
+    ) -> None:
+        self.objective, self.forward, self.prepare = objective, forward, prepare
+        self.updates, self.average = updates, average
+        self.config, self.processes = config, processes
+        self.dtype = DTYPES[config.precision]
+        self.metric_names: tuple[str, ...] = ()
+        knobs_dtype = torch.float32 if processes.device.type == "cuda" else torch.float64
+        # learning rate, weight of the average, wish to stop, dry run (as if the step were bad)
+        self.knobs = torch.zeros(4, dtype=knobs_dtype, device=processes.device)
+
+    def __call__(
+        self, inputs: Inputs, *, lr: float, average_weight: float = 0.0, stop: bool = False, dry: bool = False
+    ) -> Tensor:
+        self.turn(lr=lr, average_weight=average_weight, stop=stop, dry=dry)
+        return self.run(inputs)
+
+    def turn(self, *, lr: float, average_weight: float, stop: bool, dry: bool) -> None:
+        """Set the knobs by kernels that carry the number: no copy from the host's memory, so nothing to wait for."""
+        for knob, value in zip(self.knobs.unbind(), (lr, average_weight, stop, dry), strict=True):
+            knob.fill_(value)
+
+    def run(self, inputs: Inputs) -> Tensor:
+        lr, average_weight, stop, dry = self.knobs.unbind()
+        self.updates.zero_grad()
+        buffers = [(b, b.detach().clone()) for b in self.objective.buffers()]
+        loss, metrics = self._backward(inputs)
+        # one sum over ranks for all numbers; a NaN on one rank is then a NaN on all
+        numbers = self.processes.sum_(torch.stack([loss, *metrics.values(), stop.to(loss.dtype)]))
+        numbers = numbers / self.processes.world_size
+        self.metric_names = tuple(metrics)
+        gradients = [p.grad for p in self.updates.parameters if p.grad is not None]
+        norm = whole(get_total_norm(gradients))
+        bad = ~(numbers[0].isfinite() & norm.isfinite()) | (dry > 0)
+        if self.config.optim.clip is not None:
+            clip_grads_with_norm_(self.updates.parameters, self.config.optim.clip, norm)
+        self.updates.set_lr(lr)
+        self.updates.step(bad.float())
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(torch.where(bad, before, buffer))
+            if self.average is not None:
+                self.average.update_(average_weight * ~bad)
+        return torch.stack([numbers[0], norm.to(loss.dtype), bad.to(loss.dtype), numbers[-1], *numbers[1:-1]]).detach()
+
+    def _backward(self, inputs: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
+        """Gradients of the mean loss over the chunks; the loss and metrics, averaged."""
+        num_chunks = self.config.accumulate
+        total: list[Tensor] = []
+        names: list[str] = []
+        for i in range(num_chunks):
+            images, targets = self.prepare(chunk(inputs, i, num_chunks))
+            with last_chunk_only(self.forward, i == num_chunks - 1):  # type: ignore[arg-type]
+                with self.autocast():
+                    loss, metrics = self.forward(images.to(self.dtype), _cast(targets, self.dtype))
+                (loss / num_chunks).backward()
+            numbers = torch.stack([loss.detach(), *(m.detach().to(loss.dtype) for m in metrics.values())])
+            total, names = [*total, numbers / num_chunks], list(metrics)
+        mean = torch.stack(total).sum(0)
+        return mean[0], dict(zip(names, mean[1:].unbind(), strict=True))
+
+    def autocast(self) -> AbstractContextManager:
+        """bfloat16 where the config says so. No cache of cast weights: it must not outlive a captured step."""
+        device = self.processes.device.type
+        return torch.autocast(device, torch.bfloat16, enabled=self.config.precision == "bf16", cache_enabled=False)
+
+
+def chunk(inputs: Inputs, i: int, num_chunks: int) -> Inputs:
+    """The i-th contiguous chunk of every (B, …) tensor; 0-d ones are for the whole batch."""
+    if num_chunks == 1:
+        return inputs
+    return {
+        name: t if t.ndim == 0 else t[i * (len(t) // num_chunks) : (i + 1) * (len(t) // num_chunks)]
+        for name, t in inputs.items()
+    }
+
+
+def _cast(targets: Tensor, dtype: torch.dtype) -> Tensor:
+    return targets.to(dtype) if targets.is_floating_point() else targets

@@ -1,0 +1,47 @@
+"""What the loop asks of data, in one place; `wellcond.data` answers it, and so can a test with a tensor.
+
+Everything about step t is a function of (config, t), so "where was the sampler" is the step.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from wellcond.config import TrainConfig
+from wellcond.training.processes import Processes
+
+Inputs = Mapping[str, Tensor]
+
+
+class Supply(Protocol):
+    """Batches of one process. B is its share of the global batch."""
+
+    steps_per_epoch: int
+    num_classes: int
+    fingerprint: str  # of the training images: a resumed run must find the same
+
+    def indices(self, step: int) -> Tensor:
+        """Sample indices of the whole global batch, on the CPU."""
+        ...
+
+    def inputs(self, step: int) -> Inputs:
+        """What decides this process's batch: tensors of fixed shapes, (B, …) or 0-d, on the device, without a wait."""
+        ...
+
+    def prepare(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Augmented images and targets: a pure tensor function of `inputs` or of a chunk of them."""
+        ...
+
+    def validation(self) -> Iterable[tuple[Tensor, Tensor]]:
+        """This process's share of the validation set: images, labels (below 0: padding)."""
+        ...
+
+    def fixed_images(self, count: int) -> Tensor:
+        """The first validation images: the same ones on every process."""
+        ...
+
+    def close(self) -> None: ...
+
+
+OpenSupply = Callable[[TrainConfig, Processes], Supply]

@@ -1,0 +1,241 @@
+"""One run in flight: steps, the rows they leave, checkpoints, and the way back when numbers stop being finite."""
+
+import gc
+import warnings
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wellcond.config import TrainConfig
+from wellcond.evaluation.accuracy import count_correct
+from wellcond.objectives import build_objective
+from wellcond.optim import WeightAverage, average_weight, build_updates, learning_rate
+from wellcond.runs import METRICS, TIMINGS, Log, Run
+from wellcond.training import checkpoints, monitoring
+from wellcond.training.capture import CapturedStep, capture
+from wellcond.training.models import build_model
+from wellcond.training.processes import Processes, distribute, in_step
+from wellcond.training.records import Record, Records
+from wellcond.training.sharding import whole
+from wellcond.training.state import NotFinite, Parts, collect_random, restore_random, seed_random
+from wellcond.training.step import DTYPES, Step
+from wellcond.training.supply import Supply
+from wellcond.training.tally import Tally
+
+
+class Diverged(ValueError):
+    """Loss or gradient stayed without finite values, also after going back to the last checkpoint."""
+
+
+class Trainer:
+    """Holds what `state.py` saves, the two logs (rank 0 only) and the step; `loop.py` decides when what is called."""
+
+    def __init__(self, config: TrainConfig, run: Run, supply: Supply, processes: Processes) -> None:
+        self.config, self.run, self.supply, self.processes = config, run, supply, processes
+        self.num_steps = config.epochs * supply.steps_per_epoch
+        model = build_model(config.model, config.seed).to(DTYPES[config.precision])
+        self.objective = build_objective(config, model).to(processes.device).train()
+        called = distribute(self.objective, processes, config.parallel)
+        self.updates = build_updates(self.objective, config.optim)
+        self.average = WeightAverage(self.objective) if config.ema is not None else None
+        self.parts = Parts(self.objective, self.updates, self.average)
+        self.called, prepare = called, supply.prepare
+        if config.compile and processes.device.type == "cuda":
+            self.called = torch.compile(called, dynamic=False)
+            prepare = torch.compile(prepare, dynamic=False)
+        self.step: Step | CapturedStep = Step(
+            self.objective, self.called, prepare, self.updates, self.average, config, processes
+        )
+        self.captured = False
+        self.records = Records(processes.device)
+        self.tally = Tally()
+        self.metrics: Log | None = None  # opened by `restore`, cut to where its checkpoint saw it
+        self.timings = Log(run.path / TIMINGS) if processes.is_main else None
+        self.rolled_back_to: int | None = None
+        self.saved_step: int | None = None
+
+    # one step
+
+    def advance(self, stop: bool) -> bool:
+        """One step and what has become known of earlier ones; True where some rank wished to stop."""
+        step, config = self.tally.step, self.config
+        inputs = self.supply.inputs(step)
+        if not self.captured:
+            assert isinstance(self.step, Step)
+            self.step, self.captured = capture(self.step, inputs, config.graph)[0], True
+        numbers = self.step(
+            inputs,
+            lr=self.learning_rate(step),
+            average_weight=0.0 if config.ema is None else average_weight(step, config.ema),
+            stop=stop,
+        )
+        self.tally.step += 1
+        return self.account(self.records.put(step, numbers))
+
+    def learning_rate(self, step: int) -> float:
+        config = self.config
+        return learning_rate(step, config.optim, steps_per_epoch=self.supply.steps_per_epoch, epochs=config.epochs)
+
+    def account(self, due: list[Record]) -> bool:
+        """Count, keep what was skipped, write rows."""
+        for record in due:
+            self.tally.add(record)
+            done = record.step + 1
+            if record.bad:
+                self._keep_for_replay(record)
+            if done % self.config.log_every == 0 or done == self.num_steps:
+                means = self.tally.close_window(self.step.metric_names)
+                lr = self.learning_rate(record.step)
+                self.write("train", done, {"lr": lr, **means, "skipped": self.tally.skipped})
+        return any(record.stop for record in due)
+
+    def write(self, kind: str, done: int, row: dict[str, Any]) -> None:
+        """A row of metrics.jsonl: no clock in it."""
+        if self.metrics is not None:
+            epoch = (done - 1) // self.supply.steps_per_epoch + 1
+            self.metrics.append({"kind": kind, "step": done, "epoch": epoch, **row})
+            self.metrics.flush()
+
+    def event(self, what: str, **numbers: Any) -> None:
+        """A row of timings.jsonl."""
+        if self.timings is not None:
+            self.timings.append({"event": what, "step": self.tally.step, **numbers})
+            self.timings.flush()
+
+    def _keep_for_replay(self, record: Record) -> None:
+        indices = self.supply.indices(record.step).tolist()
+        epoch = record.step // self.supply.steps_per_epoch
+        loss, norm = repr(record.loss), repr(record.grad_norm)
+        if self.processes.is_main:
+            batch = {"step": record.step, "epoch": epoch, "loss": loss, "grad_norm": norm, "indices": indices}
+            path = self.run.keep_for_replay(record.step, batch)
+            warnings.warn(
+                f"step {record.step} skipped: loss {loss}, gradient norm {norm}; its batch is in {str(path)!r}",
+                stacklevel=2,
+            )
+
+    # after an epoch
+
+    def evaluate(self) -> dict[str, float]:
+        """Top-1 and top-5 in percent over the validation set, of the averaged weights where there are any."""
+        step = self.step.step if isinstance(self.step, CapturedStep) else self.step
+        alone = self.processes.world_size == 1  # DDP's wrapper is for training
+        called = self.called if alone else self.objective
+
+        def logits(images: Tensor) -> Tensor:
+            with step.autocast():
+                return called(images.to(step.dtype))
+
+        with self.average.applied() if self.average is not None else nullcontext():
+            counts = count_correct(self.objective, self._validation(), forward=logits)
+        top1, top5, images = self.processes.sum_(counts).tolist()
+        self.tally.evaluation = {"top1": 100 * top1 / images, "top5": 100 * top5 / images}
+        self.write("eval", self.tally.step, {**self.tally.evaluation, "images": images})
+        return self.tally.evaluation
+
+    def _validation(self) -> Iterable[tuple[Tensor, Tensor]]:
+        batches = self.supply.validation()
+        if not self.sharded:
+            return batches
+        images = self.supply.fixed_images(1)
+        return in_step(batches, self.processes, (images, torch.full((1,), -1, device=images.device)))
+
+    @property
+    def sharded(self) -> bool:
+        return self.config.parallel == "fsdp" and self.processes.world_size > 1
+
+    def monitor(self) -> tuple[float | None, str | None]:
+        """Rows of the conditioning; mean log κ and a warning of collapse."""
+        images = self.supply.fixed_images(self.config.monitor_images)
+        model = self.objective.get_submodule("model")
+        if self.sharded:  # a plain copy: probes meet no shards
+            tensors = {name: whole(t).cpu() for name, t in model.state_dict().items()}
+            model = build_model(self.config.model, self.config.seed).to(DTYPES[self.config.precision])
+            model.load_state_dict(tensors)
+        if not self.processes.is_main:
+            return None, None
+        rows = monitoring.measure(model, images.to(DTYPES[self.config.precision]))
+        for row in rows:
+            self.write("probe", self.tally.step, monitoring.row_json(row))
+        return monitoring.mean_log_kappa(rows), monitoring.collapse(rows)
+
+    # checkpoints
+
+    def save(self) -> None:
+        """A checkpoint of this step; NotFinite, on every rank, where a tensor is not."""
+        self.account(self.records.drain())
+        if self.saved_step == self.tally.step:
+            return
+        tensors = self.parts.collect(self.processes)
+        tensors["random"] = collect_random(self.processes)
+        if self.metrics is not None:
+            state = {
+                "format": 1,
+                "tally": self.tally.to_json(),
+                "world_size": self.processes.world_size,
+                "metrics_bytes": self.metrics.sync(),
+                "rolled_back_to": self.rolled_back_to,
+                "data": self.supply.fingerprint,
+            }
+            checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep)
+        self.saved_step = self.tally.step
+        self.processes.wait()
+
+    def restore(self) -> bool:
+        """Continue from the newest whole checkpoint; False, and the beginning, where there is none."""
+        found = checkpoints.newest_whole(self.run.checkpoints) if self.processes.is_main else None
+        step = self.processes.agree(-1 if found is None else found)
+        self.records = Records(self.processes.device)
+        if step < 0:
+            seed_random(self.processes, seed=self.config.seed, step=0)
+            self._reopen_metrics(0)
+            return False
+        path = self.run.checkpoints / checkpoints.name_of(step)
+        state = checkpoints.read_state(path)
+        if state["data"] != self.supply.fingerprint:
+            raise ValueError(
+                f"the images of {self.config.data.train!r} are not those that {str(self.run.path)!r} was trained on; "
+                "bring them back, or start anew in another --out"
+            )
+        self.parts.restore({file: checkpoints.read_tensors(path, file) for file in self.parts.live()})
+        restore_random(checkpoints.read_tensors(path, "random"), self.processes, seed=self.config.seed, step=step)
+        self.tally = Tally.from_json(state["tally"])
+        self.rolled_back_to = state["rolled_back_to"]
+        self.saved_step = step
+        self._reopen_metrics(state["metrics_bytes"])
+        return True
+
+    def _reopen_metrics(self, length: int) -> None:
+        if self.processes.is_main:
+            if self.metrics is not None:
+                self.metrics.close()
+            self.metrics = Log(self.run.path / METRICS, length=length)
+
+    def roll_back(self, why: str) -> None:
+        """Once from each checkpoint; Diverged the second time."""
+        base, at = self.saved_step, self.tally.step
+        if base == self.rolled_back_to:
+            raise Diverged(
+                f"{why} (step {at}), again after going back to step {base}; the batches are in "
+                f"{str(self.run.path / 'replay')!r}: lower optim.lr, clip the gradient (optim.clip 1), "
+                "or look at these images"
+            )
+        self.event("rollback", to=base, why=why)
+        warnings.warn(f"{why} (step {at}); going back to step {base} once", stacklevel=2)
+        self.restore()
+        self.rolled_back_to = base
+
+    def close(self) -> None:
+        """Close the logs and let go of DDP: one that outlives its process group may wait for ever on its way out."""
+        for log in (self.metrics, self.timings):
+            if log is not None:
+                log.close()
+        del self.step, self.called
+        if self.processes.world_size > 1:
+            gc.collect()
+
+
+__all__ = ["Diverged", "NotFinite", "Trainer"]

@@ -1,0 +1,148 @@
+"""The loop on a GPU: graph and eager to the bit, resumed to the bit, no waits for the device, bad steps skipped."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_cases import OnePoisoned, TensorSupply, final, run, tiny
+
+from wellcond.bench.loop import measure
+from wellcond.config import OptimConfig
+from wellcond.runs import Run
+from wellcond.training import checkpoints, train, trainer
+from wellcond.training.capture import CapturedStep
+from wellcond.training.processes import process_group
+
+pytestmark = pytest.mark.gpu
+
+
+def config(**changes):
+    return tiny(**{"device": "cuda", "graph": "on", "deterministic": True, "ema": 0.9, "epochs": 2, **changes})
+
+
+def compare(one: Path, two: Path) -> None:
+    ours, theirs = final(one), final(two)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("drop_path", [0.0, 0.2])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_graph_equals_eager_to_the_bit(precision, drop_path, accumulate, tmp_path):
+    base = config(precision=precision, accumulate=accumulate)
+    base = replace(base, model=replace(base.model, drop_path=drop_path))
+    run(base, tmp_path / "graph")
+    run(replace(base, graph="off"), tmp_path / "eager")
+    compare(tmp_path / "graph", tmp_path / "eager")
+
+
+@pytest.mark.parametrize("graph", ["on", "off"])
+@pytest.mark.parametrize("at", [4, 7])
+def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):
+    base = config(graph=graph, precision="bf16")
+    run(base, tmp_path / "straight")
+    advance = trainer.Trainer.advance
+
+    def cut(self, stop):
+        if self.tally.step == at:
+            raise RuntimeError("power cut")
+        return advance(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "advance", cut)
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(base, tmp_path / "run")
+    run(base, tmp_path / "run")
+    compare(tmp_path / "run", tmp_path / "straight")
+
+
+@pytest.mark.parametrize("graph", ["on", "off"])
+def test_an_ordinary_step_does_not_wait_for_the_gpu(graph, tmp_path):
+    base = config(graph=graph, deterministic=False, epochs=20)
+    (tmp_path / "run").mkdir()
+    with process_group("cuda", base.batch_size, 1) as processes:
+        work = trainer.Trainer(base, Run(tmp_path / "run"), TensorSupply(base, processes), processes)
+        work.restore()
+        for _ in range(6):
+            work.advance(stop=False)
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(20):
+                work.advance(stop=False)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        work.close()
+
+
+@pytest.mark.parametrize(("name", "graph"), [("adamw", "on"), ("adamw", "off"), ("muon", "auto")])
+def test_a_bad_batch_on_the_gpu_is_skipped_and_counted(name, graph, tmp_path):
+    base = config(graph=graph, deterministic=False, optim=OptimConfig(name=name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        summary = train(base, tmp_path / "run", open_supply=OnePoisoned)
+    assert summary.skipped == 2
+    assert len(list((tmp_path / "run" / "replay").iterdir())) == 2
+    path = tmp_path / "run" / "checkpoints" / checkpoints.name_of(10)
+    for file in ("model", "optimizer", "average"):
+        assert all(tensor.isfinite().all() for tensor in load_file(path / f"{file}.safetensors").values())
+    if name == "adamw":
+        counts = {t.item() for n, t in load_file(path / "optimizer.safetensors").items() if n.endswith("/step")}
+        assert counts == {8.0}
+
+
+def test_capture_leaves_weights_and_random_state(tmp_path):
+    base = config(deterministic=False)
+    (tmp_path / "run").mkdir()
+    with process_group("cuda", base.batch_size, 1) as processes:
+        supply = TensorSupply(base, processes)
+        work = trainer.Trainer(base, Run(tmp_path / "run"), supply, processes)
+        work.restore()
+        before = {f: {n: t.clone() for n, t in ts.items()} for f, ts in work.parts.live().items()}
+        random = torch.cuda.get_rng_state()
+        assert isinstance(work.step, trainer.Step)
+        CapturedStep(work.step, supply.inputs(0))
+        assert torch.equal(torch.cuda.get_rng_state(), random)
+        for file, tensors in work.parts.live().items():
+            for name, tensor in tensors.items():
+                assert torch.equal(tensor, before[file][name]), (file, name)
+        work.close()
+
+
+def test_muon_falls_back_with_one_line(tmp_path):
+    base = config(graph="auto", deterministic=False, optim=OptimConfig(name="muon"))
+    with pytest.warns(UserWarning, match="no CUDA graph: the optimizer reads its learning rate on the host"):
+        train(base, tmp_path / "run", open_supply=TensorSupply)
+
+
+def test_gpu_and_cpu_agree_in_float64(tmp_path):
+    base = config(precision="float64", deterministic=False)
+    base = replace(base, model=replace(base.model, drop_path=0.0))
+    run(base, tmp_path / "gpu")
+    run(replace(base, device="cpu", graph="off"), tmp_path / "cpu")
+    one, two = ([row["loss"] for row in Run(tmp_path / where).rows() if "loss" in row] for where in ("gpu", "cpu"))
+    assert one == pytest.approx(two, rel=1e-5)  # the learning rate is float32 on the GPU
+
+
+@pytest.mark.slow
+def test_compiled_and_captured(tmp_path):
+    base = config(compile=True, deterministic=False, precision="float32")
+    base = replace(base, model=replace(base.model, drop_path=0.0))
+    run(base, tmp_path / "compiled")
+    run(replace(base, compile=False), tmp_path / "plain")
+    one, two = ([r["loss"] for r in Run(tmp_path / w).rows() if "loss" in r] for w in ("compiled", "plain"))
+    assert one == pytest.approx(two, rel=1e-3)
+
+
+def test_the_loop_costs_little_over_the_bare_step(tmp_path, capsys):
+    """Only that it runs and prints; the bar is for `wellcond.bench.loop` on an idle GPU."""
+    base = config(deterministic=False, epochs=1000, precision="bf16")
+    with process_group("cuda", base.batch_size, 1) as processes:
+        timings, how = measure(base, processes, TensorSupply(base, processes), tmp_path, rounds=3, steps=5)
+    assert how == "CapturedStep" and set(timings) == {"constant batch", "loop"}
+    with capsys.disabled():
+        print({name: f"{timing.median / 5:.3f} ms a step" for name, timing in timings.items()})

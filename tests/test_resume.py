@@ -1,0 +1,152 @@
+"""Killed anywhere and resumed, a run is the same run: every tensor, every byte of metrics.jsonl."""
+
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import training_cases as cases
+from training_cases import FAULTS, final, finish, run, start, tiny
+
+from wellcond.training import checkpoints, trainer
+
+CONFIG = tiny(ema=0.9, accumulate=2, monitor_every=2)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("straight") / "run"
+    run(CONFIG, out)
+    return out
+
+
+def test_the_same_config_gives_the_same_bytes(straight, tmp_path):
+    run(CONFIG, tmp_path / "again")
+    assert final(tmp_path / "again") == final(straight)
+
+
+def test_another_seed_gives_other_weights(straight, tmp_path):
+    run(replace(CONFIG, seed=1), tmp_path / "other")
+    assert final(tmp_path / "other")["model.safetensors"] != final(straight)["model.safetensors"]
+
+
+def test_checkpoints_at_other_steps_change_nothing(straight, tmp_path):
+    run(replace(CONFIG, checkpoint_every=7, keep=1), tmp_path / "other")
+    assert final(tmp_path / "other") == final(straight)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_killed_there_and_resumed(fault, straight, tmp_path):
+    """kill -9 at an early and at a late call of the same place; the run is then finished by a third process."""
+    late = {"after an evaluation": 2, "while old ones are removed": 2}.get(fault, 5)
+    for n in (2, late):
+        assert finish(start(CONFIG, tmp_path / "run", fault=(fault, n))) == [-signal.SIGKILL], (fault, n)
+    assert finish(start(CONFIG, tmp_path / "run")) == [0]
+    assert final(tmp_path / "run") == final(straight)
+    assert not list((tmp_path / "run" / "checkpoints").glob(".*.part"))
+
+
+def test_killed_at_random_moments(straight, tmp_path):
+    """From outside, whatever it is doing."""
+    rng = random.Random(0)
+    killed = 0
+    for _ in range(4):
+        (process,) = start(CONFIG, tmp_path / "run")
+        process.join(rng.uniform(0.2, 0.9))
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+        process.join()
+    assert finish(start(CONFIG, tmp_path / "run")) == [0]
+    assert killed, "the run was over before it could be killed"
+    assert final(tmp_path / "run") == final(straight)
+
+
+def stop_after(monkeypatch, num_steps: int) -> None:
+    """Make the next run in this process die, as an exception, after so many steps."""
+    advance, calls = trainer.Trainer.advance, iter(range(1, 1000))
+
+    def dying(self, stop):
+        told = advance(self, stop)
+        if next(calls) == num_steps:
+            raise RuntimeError("power cut")
+        return told
+
+    monkeypatch.setattr(trainer.Trainer, "advance", dying)
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "missing", "manifest"])
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(damage, straight, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 8)
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(CONFIG, out)
+    newest = out / "checkpoints" / checkpoints.name_of(6)
+    path = newest / ("manifest.json" if damage == "manifest" else "model.safetensors")
+    if damage == "missing":
+        path.unlink()
+    elif damage == "flipped":
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    else:
+        os.truncate(path, path.stat().st_size // 2)
+    with pytest.warns(UserWarning, match="step-00000006 is damaged .*; trying the one before"):
+        cases.train(CONFIG, out, open_supply=cases.TensorSupply)
+    assert final(out) == final(straight)
+
+
+def test_all_checkpoints_damaged_starts_over(straight, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5)
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(CONFIG, out)
+    for step in checkpoints.steps(out / "checkpoints"):
+        (out / "checkpoints" / checkpoints.name_of(step) / "state.json").unlink()
+    run(CONFIG, out)
+    assert final(out) == final(straight)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_saves_and_says_so(number, straight, tmp_path, monkeypatch):
+    """Sent inside a step: the step is finished, the checkpoint is of that step."""
+    advance, calls = trainer.Trainer.advance, iter(range(1, 1000))
+
+    def signalled(self, stop):
+        if next(calls) == 5:  # the last step of an epoch: its evaluation is left for the next start
+            os.kill(os.getpid(), number)
+        return advance(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "advance", signalled)
+        with pytest.raises(SystemExit) as stopped:
+            run(CONFIG, tmp_path / "run")
+    assert stopped.value.code == (130 if number == signal.SIGINT else 75)
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == 5
+    assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+    run(CONFIG, tmp_path / "run")
+    assert final(tmp_path / "run") == final(straight)
+
+
+def test_ctrl_c_twice_ends_at_once(tmp_path, monkeypatch):
+    def signalled(self, stop):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        raise AssertionError("went on")
+
+    monkeypatch.setattr(trainer.Trainer, "advance", signalled)
+    with pytest.raises(KeyboardInterrupt):
+        run(CONFIG, tmp_path / "run")
+
+
+def test_a_finished_run_is_not_run_again(straight):
+    before = final(straight), (straight / "timings.jsonl").read_bytes()
+    summary = run(CONFIG, straight)
+    assert summary.steps == 15 and summary.top1 is not None
+    assert (final(straight), (straight / "timings.jsonl").read_bytes()) == before

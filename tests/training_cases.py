@@ -1,0 +1,224 @@
+"""A small supply of tensors, a tiny ViT, and processes that can be killed: what the tests of training share.
+
+The supply keeps the rules of the real one: indices are a function of (seed, step), ranks take contiguous chunks.
+"""
+
+import contextlib
+import faulthandler
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import socket
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from wellcond.config import DataConfig, ModelConfig, OptimConfig, TrainConfig
+from wellcond.training import Stopped, checkpoints, train, trainer
+
+NUM_CLASSES, NUM_TRAIN, NUM_VAL, SIZE = 4, 40, 11, 8
+
+
+class TensorSupply:
+    """40 random pictures of 4 classes; `poison` names samples that are NaN."""
+
+    num_classes = NUM_CLASSES
+    fingerprint = "tensors"
+    poison: frozenset[int] = frozenset()
+
+    def __init__(self, config: TrainConfig, processes: Any) -> None:
+        self.config, self.processes = config, processes
+        self.steps_per_epoch = NUM_TRAIN // config.batch_size
+        rng = np.random.default_rng(7)
+        self.labels = torch.from_numpy(rng.integers(NUM_CLASSES, size=NUM_TRAIN + NUM_VAL))
+        means = rng.standard_normal((NUM_CLASSES, 3, SIZE, SIZE))
+        noise = rng.standard_normal((NUM_TRAIN + NUM_VAL, 3, SIZE, SIZE))
+        self.images = torch.from_numpy(means[self.labels] + 0.5 * noise)
+        for index in self.poison:
+            self.images[index] = float("nan")
+        self.images, self.labels = self.images.to(processes.device), self.labels.to(processes.device)
+
+    def indices(self, step: int) -> torch.Tensor:
+        epoch, position = divmod(step, self.steps_per_epoch)
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(NUM_TRAIN)
+        B = self.config.batch_size
+        return torch.from_numpy(order[position * B : (position + 1) * B])
+
+    def inputs(self, step: int) -> dict[str, torch.Tensor]:
+        part = self.processes.part(self.indices(step))
+        if self.processes.device.type == "cuda":
+            part = part.pin_memory().to(self.processes.device, non_blocking=True)
+        return {"indices": part}
+
+    def prepare(self, inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.images[inputs["indices"]], self.labels[inputs["indices"]]
+
+    def validation(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        images, labels = self.images[NUM_TRAIN:], self.labels[NUM_TRAIN:]
+        for i in range(self.processes.rank * 4, NUM_VAL, self.processes.world_size * 4):
+            yield images[i : i + 4], labels[i : i + 4]
+
+    def fixed_images(self, count: int) -> torch.Tensor:
+        return self.images[NUM_TRAIN : NUM_TRAIN + count]
+
+    def close(self) -> None:
+        pass
+
+
+class OnePoisoned(TensorSupply):
+    poison = frozenset({3})
+
+
+class AllPoisoned(TensorSupply):
+    poison = frozenset(range(NUM_TRAIN))
+
+
+def tiny(**changes: Any) -> TrainConfig:
+    """A ViT of 2 blocks, 16 wide, on 8 px; 3 epochs of 5 steps."""
+    config = TrainConfig(
+        model=ModelConfig(
+            name="vit_tiny_patch16_224",
+            image_size=SIZE,
+            patch_size=4,
+            num_classes=NUM_CLASSES,
+            drop_path=0.2,
+            options=(("embed_dim", 16), ("depth", 2), ("num_heads", 2)),
+        ),
+        data=DataConfig(train="tensors", val="tensors", image_size=SIZE),
+        optim=OptimConfig(lr=3e-3, clip=1.0, warmup_epochs=1.0),
+        epochs=3,
+        batch_size=8,
+        precision="float32",
+        log_every=2,
+        checkpoint_every=3,
+        device="cpu",
+        graph="off",
+    )
+    return replace(config, **changes)
+
+
+def run(config: TrainConfig, out: Path, supply: Any = TensorSupply) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return train(config, out, open_supply=supply)
+
+
+def final(out: Path) -> dict[str, bytes]:
+    """Every byte that a run leaves which has no clock: the newest checkpoint's files and metrics.jsonl."""
+    path = out / "checkpoints" / checkpoints.name_of(checkpoints.steps(out / "checkpoints")[0])
+    files = {p.name: p.read_bytes() for p in path.iterdir()}
+    return files | {"metrics.jsonl": (out / "metrics.jsonl").read_bytes()}
+
+
+# faults: each replaces a function by one that kills its process at the n-th call, before or in the middle of its work
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _nth(function: Callable[..., Any], n: int, then: Callable[..., Any]) -> Callable[..., Any]:
+    calls = iter(range(1, 1_000_000))
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        return then(function, *args, **kwargs) if next(calls) == n else function(*args, **kwargs)
+
+    return counted
+
+
+def _before(_function: Any, *_args: Any, **_kwargs: Any) -> None:
+    _die()
+
+
+def _after(function: Any, *args: Any, **kwargs: Any) -> None:
+    function(*args, **kwargs)
+    _die()
+
+
+def _torn_write(function: Any, tensors: Any, path: Path) -> None:
+    function(tensors, path)
+    os.truncate(path, path.stat().st_size // 2)
+    _die()
+
+
+FAULTS: dict[str, tuple[Any, str, Any]] = {
+    "before a step": (trainer.Trainer, "advance", _before),
+    "after a step": (trainer.Trainer, "advance", _after),
+    "after an evaluation": (trainer.Trainer, "evaluate", _after),
+    "inside a file of a save": (checkpoints, "save_file", _torn_write),
+    "before the manifest is synced": (checkpoints, "sync_file", _before),
+    "before the rename": (checkpoints.os, "rename", _before),
+    "after the rename": (checkpoints.os, "rename", _after),
+    "while old ones are removed": (checkpoints, "_remove", _before),
+}
+
+
+def child(
+    config: TrainConfig, out: str, supply: Any, fault: tuple[str, int] | None, rank: int, world_size: int, port: int
+) -> None:
+    """One process of a run; `fault` kills it."""
+    if world_size > 1:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    faulthandler.enable()
+    if fault is not None:
+        owner, name, then = FAULTS[fault[0]]
+        setattr(owner, name, _nth(getattr(owner, name), fault[1], then))
+    try:
+        run(config, Path(out), supply)
+    except Stopped as stopped:
+        os._exit(int(stopped.code or 0))
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["training_cases"])
+
+
+def start(
+    config: TrainConfig, out: Path, supply: Any = TensorSupply, *, fault: Any = None, world_size: int = 1, rank: int = 0
+) -> list[Any]:
+    """Processes of a run; `fault` is for `rank`."""
+    port = free_port()
+    processes = [
+        _CONTEXT.Process(target=child, args=(config, str(out), supply, fault if r == rank else None, r, world_size, port))
+        for r in range(world_size)
+    ]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def finish(processes: list[Any], timeout: float = 40) -> list[int]:
+    """Exit codes; like torchrun, the first failure ends the others."""
+    waiting = {p.sentinel: p for p in processes}
+    while waiting:
+        ended = multiprocessing.connection.wait(list(waiting), timeout)
+        if not ended:  # hangs: say where, then end it
+            for process in waiting.values():
+                os.kill(process.pid, signal.SIGABRT)
+                process.join(5)
+                process.kill()
+            break
+        for sentinel in ended:
+            process = waiting.pop(sentinel)  # type: ignore[arg-type]
+            process.join()
+            if process.exitcode:
+                for other in waiting.values():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(other.pid, signal.SIGKILL)
+    for process in processes:
+        process.join(5)
+    return [p.exitcode for p in processes]
