@@ -239,7 +239,7 @@ def test_torchrun_restarts_a_killed_process(tmp_path):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     words = [sys.executable, *command, str(run_file), str(tmp_path / "run")]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     starts = [row for row in Run(tmp_path / "run").rows("timings.jsonl") if row["event"] == "start"]
     assert [start["resumed"] for start in starts] == [False, True]

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 Item = TypeVar("Item")
 CPU = torch.device("cpu")
@@ -80,14 +82,29 @@ def process_group(device: str, batch_size: int, accumulate: int) -> Iterator[Pro
         torch.cuda.set_device(found)
     mine = False
     if world_size > 1 and not dist.is_initialized():
-        options: dict[str, Any] = {"device_id": found} if found.type == "cuda" else {}
-        dist.init_process_group("nccl" if found.type == "cuda" else "gloo", timeout=TIMEOUT, **options)
+        _join(found)
         mine = True
     try:
         yield Processes(rank=rank, world_size=world_size, device=found)
     finally:
         if mine:
             dist.destroy_process_group()
+
+
+def _join(device: torch.device) -> None:
+    """Meet the other ranks. torchrun's store lives through its restarts: without a prefix for each attempt a rank can
+    find there the address that a dead one left, and wait at it."""
+    store, rank, world_size = next(iter(rendezvous("env://", timeout=TIMEOUT)))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    options: dict[str, Any] = {"device_id": device} if device.type == "cuda" else {}
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=PrefixStore(f"attempt-{attempt}", store),
+        rank=rank,
+        world_size=world_size,
+        timeout=TIMEOUT,
+        **options,
+    )
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:
