@@ -222,7 +222,7 @@ def check_classes(config: TrainConfig, num_classes: int) -> None:
 def _begin(run: Run, config: TrainConfig, processes: Processes) -> None:
     if not run.exists():
         run.create(to_json(config))
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "wellcond"), *sys.argv[1:]])
     start = results.origin(command, processes.device.type)
     changed = changed_fields(config_of(run), config)
     now = {name: new if isinstance(new, str | int | float | None) else str(new) for name, (_, new) in changed.items()}
