@@ -201,7 +201,7 @@ def test_a_mistake_is_one_line_and_exit_2(arguments, words, capsys):
     places |= {"OTHER": "other.safetensors", "TEXT/a.html": "text.txt/a.html"}
     before = sorted(Path().rglob("*"))
     verb = [] if arguments == ["diagnose"] else ["diagnose"]
-    assert main([*verb, *(places[a] if a in places else a for a in arguments)]) == 2
+    assert main([*verb, *(places.get(a, a) for a in arguments)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("wellcond: ") and captured.err.count("\n") == 1, captured.err

@@ -80,9 +80,10 @@ def measure(
 
     clock = clock_for(processes.device.type)
     timings = interleave({"constant batch": constant, "loop": loop}, rounds=rounds, clock=clock)
+    kind = type(whole.step).__name__
     for trainer in (whole, bare):
         trainer.close()
-    return timings, type(whole.step).__name__
+    return timings, kind
 
 
 def _trainer(config: TrainConfig, supply: Supply, processes: Processes, folder: Path) -> Trainer:

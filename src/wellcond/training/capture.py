@@ -25,12 +25,17 @@ class CapturedStep:
         self.step = step
         self.inputs = {name: tensor.clone() for name, tensor in inputs.items()}
         random = torch.cuda.get_rng_state(), torch.get_rng_state()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        untouched = generator.clone_state()
         try:
             self._warm_up()
             self.graph = torch.cuda.CUDAGraph()
             # thread_local: the threads that read streamed images go on calling CUDA
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.numbers = step.run(self.inputs)
+        except RuntimeError:
+            generator.graphsafe_set_state(untouched)  # the other one still believes that it is being captured
+            raise
         finally:
             torch.cuda.synchronize()
             torch.cuda.set_rng_state(random[0])
