@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from wellcond import report
-from wellcond.diagnosis.page.words import SITES, Side, is_infinite, is_token_site, of_quantity
-from wellcond.probes.rows import Row
+from wellcond.diagnosis.page.words import SITES, Side, is_infinite, of_quantity
+from wellcond.probes.rows import Row, is_token_site
 
 
 def section(sides: Sequence[Side]) -> report.Section:

@@ -7,20 +7,18 @@ from typing import Any
 from wellcond import report
 from wellcond.diagnosis.page.words import (
     QUANTITIES,
-    Place,
     Side,
     block_axis,
     brief_site_name,
     in_order,
     is_infinite,
-    is_token_site,
     of_quantity,
     quantity_name,
     row_hover,
     short,
     site_name,
 )
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import Place, Row, is_token_site
 
 _SITE_AXIS = {"autorange": "reversed", "showgrid": False}  # the first site on top
 _FLAT = 0.05  # of the largest value: a narrower range of values does not use the whole range of colours

@@ -14,13 +14,12 @@ from wellcond.diagnosis.page.words import (
     colour,
     in_order,
     is_infinite,
-    is_token_site,
     of_quantity,
     row_hover,
     short,
     site_name,
 )
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import Row, is_token_site
 
 CHOICE = "skips"
 

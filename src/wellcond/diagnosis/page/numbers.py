@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from wellcond import report
-from wellcond.diagnosis.page.words import AS_IT_IS, QUANTITIES, Side, in_order, is_token_site, quantity_name, spread
-from wellcond.probes.rows import Row
+from wellcond.diagnosis.page.words import AS_IT_IS, QUANTITIES, Side, in_order, quantity_name, spread
+from wellcond.probes.rows import Row, is_token_site
 
 
 def tables(sides: Sequence[Side]) -> list[report.Table]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from wellcond import report
 from wellcond.diagnosis.result import Diagnosis
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import Place, Row
 
 SITES = {
     "sab_in": "block input",
@@ -68,15 +68,8 @@ class Side:
         return f"{self.letter}: {text}" if self.letter else text
 
 
-Place = tuple[int, str]  # layer, site
-
-
 def of_quantity(rows: Iterable[Row], quantity: str) -> dict[Place, Row]:
     return {(row.layer, row.site): row for row in rows if row.quantity == quantity}
-
-
-def is_token_site(site: str) -> bool:
-    return site != "attention" and not site.startswith("head_")
 
 
 def in_order(sites: Iterable[str]) -> list[str]:
