@@ -12,12 +12,12 @@ def numbers(side: Side, advice: Advice) -> report.Numbers:
     """Before, target, and the advised ε of each method."""
     size = f"patches of {advice.patch_size[0]} × {advice.patch_size[1]}: {advice.n} × {advice.d}"
     items: list[tuple[str, report.Cell, str]] = [
-        (side.hover("log κ of the images"), advice.log_kappa, size),
-        (side.hover("target"), advice.target, "log κ asked for"),
+        (side.lettered("log κ of the images"), advice.log_kappa, size),
+        (side.lettered("target"), advice.target, "log κ asked for"),
     ]
     for method, epsilon in advice.epsilon.items():
         note = "none in its sweep reaches the target" if epsilon is None else "the largest ε that reaches it"
-        items.append((side.hover(f"ε for {method.upper()}"), "–" if epsilon is None else f"{epsilon:.3g}", note))
+        items.append((side.lettered(f"ε for {method.upper()}"), "–" if epsilon is None else f"{epsilon:.3g}", note))
     return report.Numbers(items=items)
 
 
@@ -41,7 +41,7 @@ def _curves(side: Side, advice: Advice) -> list[dict[str, Any]]:
     for method in dict.fromkeys(step.method for step in advice.sweep):
         steps = sorted((s for s in advice.sweep if s.method == method), key=lambda s: -s.epsilon)
         paint = METHOD_COLOUR.get(method, report.BEFORE)
-        name = side.hover(report.plotly_text(method.upper(), 12))
+        name = side.lettered(report.plotly_text(method.upper(), 12))
         data.append(
             {
                 "type": "scatter",
@@ -76,7 +76,7 @@ def _curves(side: Side, advice: Advice) -> list[dict[str, Any]]:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": side.hover("target"),
+            "name": side.lettered("target"),
             "x": [max(ends), min(ends)],
             "y": [advice.target] * 2,
             "line": {"color": report.BEFORE, "width": 1.5, "dash": "dash"},
@@ -95,7 +95,7 @@ def groups(side: Side) -> list[list[report.StoredPicture]]:
     """Each image, followed by what graying makes of it."""
     found: list[list[report.StoredPicture]] = []
     for thumbnail in side.diagnosis.thumbnails:
-        picture = report.StoredPicture(png=thumbnail.png, title=side.hover(thumbnail.title), note=thumbnail.note)
+        picture = report.StoredPicture(png=thumbnail.png, title=side.lettered(thumbnail.title), note=thumbnail.note)
         if found and is_grayed(thumbnail):
             found[-1].append(picture)
         else:

@@ -6,13 +6,13 @@ from typing import Any
 
 from wellcond import report
 from wellcond.diagnosis.page.words import (
-    QUANTITIES,
     Side,
     block_axis,
     brief_site_name,
     in_order,
     is_infinite,
     of_quantity,
+    quantities_in_order,
     quantity_name,
     row_hover,
     short,
@@ -109,8 +109,7 @@ def _figure(
 
 
 def _quantities(sides: Sequence[Side], keep: Callable[[str], bool]) -> list[str]:
-    found = {row.quantity for side in sides for row in side.diagnosis.rows if keep(row.site)}
-    return [q for q in QUANTITIES if q in found] + sorted(found - set(QUANTITIES))
+    return quantities_in_order(row.quantity for side in sides for row in side.diagnosis.rows if keep(row.site))
 
 
 def _kept(side: Side, quantity: str, keep: Callable[[str], bool]) -> dict[Place, Row]:

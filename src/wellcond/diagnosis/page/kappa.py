@@ -179,4 +179,4 @@ def _key(side: Side, number: int) -> dict[str, Any]:
 
 
 def _hover(side: Side, row: Row) -> str:
-    return "<br>".join([side.hover(f"<b>block {row.layer}</b> · {site_name(row.site)}"), *row_hover(row)])
+    return "<br>".join([side.lettered(f"<b>block {row.layer}</b> · {site_name(row.site)}"), *row_hover(row)])
