@@ -34,7 +34,9 @@ def read(path_or_text: Path | str) -> Diagnosis:
     if not isinstance(value, dict) or "format" not in value:
         raise ValueError(f'{where} holds no diagnosis: it has no field "format"; give one that to_json wrote')
     if value["format"] != FORMAT:
-        raise ValueError(f"{where} has format {str(value['format'])[:60]!r}; this version reads {FORMAT!r}")
+        raise ValueError(
+            f"{where} has format {str(value['format'])[:60]!r}; this version reads {FORMAT!r}; diagnose again"
+        )
     del value["format"]
     try:
         return decode(value, Diagnosis, "diagnosis")
