@@ -124,7 +124,7 @@ def plain(model: nn.Module) -> nn.Module:
     """The model inside the wrappers that only call it: torch.compile's, DistributedDataParallel, DataParallel."""
     while True:
         if "_orig_mod" in model._modules:
-            model = model._orig_mod  # type: ignore[assignment]
+            model = model.get_submodule("_orig_mod")
         elif isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
             model = model.module
         else:

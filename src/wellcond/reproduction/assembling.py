@@ -19,6 +19,8 @@ from ..atomic import check_writable
 from ..config import ReproduceConfig
 from .claim import Claim, Row, Run
 
+COLUMNS = ("", "paper", "ours", "95 % interval", "verdict")
+
 
 def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     """Measure the runs that are missing, judge all, write, print. Returns the content of the file."""
@@ -53,12 +55,11 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
 
 def page(claim: Claim, content: dict[str, Any]) -> report.Report:
     """The claim as a page: the table, and what the claim adds."""
-    columns = ["", "paper", "ours", "95 % interval", "verdict"]
     rows = [[row["name"], row["paper"], row["value"], interval_text(row), row["verdict"]] for row in content["rows"]]
     first = report.Section(
         title="Verdict",
         text=f"{content['verdict']} {claim.measures} Scaled down: {claim.scaled_down}",
-        items=[report.Table(columns=columns, rows=rows)],
+        items=[report.Table(columns=COLUMNS, rows=rows)],
     )
     more = claim.sections(content) if claim.sections else []
     return report.Report(
@@ -124,7 +125,7 @@ def _plain(row: Row) -> dict[str, Any]:
 def _table(content: dict[str, Any]) -> Table:
     seeds = len(content["seeds"])
     table = Table(title=f"{content['claim']}, {seeds} {'seed' if seeds == 1 else 'seeds'}", title_justify="left")
-    for heading in ("", "paper", "ours", "95 % interval", "verdict"):
+    for heading in COLUMNS:
         table.add_column(heading, justify="right" if heading in ("ours", "95 % interval") else "left")
     for row in content["rows"]:
         ours = "–" if row["value"] is None else f"{row['value']:.3g}"

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from ..attention import set_attention
 from ..data.procedural import CLASSES, procedural
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
+from ..pictures import MEAN, STD
 
 
 @dataclass(frozen=True, kw_only=True)
