@@ -13,7 +13,7 @@ from torch import nn
 
 import wellcond as wc
 from wellcond.cli import main
-from wellcond.reproduction import kappa, kappa_bounds, models, proxy
+from wellcond.reproduction import kappa, kappa_bounds, models, proxy, proxy_verdict
 
 
 def log_kappa(X):
@@ -117,6 +117,15 @@ def test_proxy_verdicts():
     assert row.more["output_ntk"]["value"] == 1.0 and len(row.values) == 4
 
 
+def test_a_seed_that_is_drawn_twice_counts_twice():
+    points = [
+        proxy_verdict._points(made_up("v", seed, relation), ["mlp"])
+        for seed, relation in enumerate((np.exp, np.negative))
+    ]
+    assert proxy_verdict._within(np.concatenate(points)) == pytest.approx(0)
+    assert proxy_verdict._within(np.concatenate([points[0], *points])) == pytest.approx(1 / 3)
+
+
 def test_proxy_counts_what_it_leaves_out():
     runs = [made_up("v", seed, np.exp) for seed in range(3)]
     for run in runs:
@@ -126,6 +135,7 @@ def test_proxy_counts_what_it_leaves_out():
                 curve["out"] = [None] * 11
     attention, mlp, both = proxy.judge(runs).rows
     assert attention.value is None and attention.verdict == both.verdict == "rank-deficient"
+    assert both.more["output_ntk"]["value"] is None  # it would be that of the MLP alone
     assert (attention.more["num_points"], attention.more["num_left_out"]) == (0, 99)
     assert (mlp.more["num_points"], mlp.more["num_left_out"], mlp.more["num_jacobian_infinite"]) == (90, 9, 9)
     assert mlp.verdict == "a proxy"

@@ -51,7 +51,7 @@ def test_a_file_holds_everything(tmp_path, capsys):
     assert [(run["variant"], run["seed"], run["value"]) for run in written["runs"]] == [
         ("a", 0, 0.0), ("b", 0, 10.0), ("a", 1, 1.0), ("b", 1, 11.0),
     ]  # fmt: skip
-    assert all(run["odd"] is None and set(run) >= {"commit", "date", "seconds"} for run in written["runs"])
+    assert all(run["odd"] is None and set(run) >= {"commit", "hardware", "date", "seconds"} for run in written["runs"])
     assert written["rows"][0]["extra"] is None and written["seeds"] == [0, 1] and written["verdict"] == "4 runs."
     assert str(tmp_path.parent) not in written["command"]
     assert "4 runs." in capsys.readouterr().out

@@ -4,8 +4,8 @@
     assembling runs → file; finished runs are kept, so a long claim can be gathered in portions
     statistics rank correlation, and intervals over seeds
     models     small models on procedural pictures, with the weights of their initialization or trained for a moment
-    proxy      asa-proxy: κ of a sub-block's output as a proxy for κ of its Jacobian
-    kappa      asa-kappa: κ of the attention's output against κ of the sums; kappa_bounds, kappa_page belong to it
+    proxy      asa-proxy: κ of a sub-block's output as a proxy for κ of its Jacobian; with proxy_verdict
+    kappa      asa-kappa: κ of the attention's output against κ of the sums; with kappa_bounds, kappa_page
 
 A claim is a module here with a `CLAIM`, named in `CLAIMS`; nothing of it is imported before it is asked for.
 """

@@ -1,7 +1,7 @@
 """Runs → results/CLAIM.json. The file is rewritten after every run, so an interrupt loses one run at most.
 
-Runs that the file holds already, of the same settings, are not measured again; each keeps the commit and the date of
-its own measurement. `again` measures all of them anew.
+Runs that the file holds already, of the same settings, are not measured again; each keeps the commit, the hardware and
+the date of its own measurement. `again` measures all of them anew.
 """
 
 import dataclasses
@@ -79,8 +79,9 @@ def interval_text(row: dict[str, Any]) -> str:
 def _run(claim: Claim, variant: str, seed: int, quick: bool, origin: dict[str, Any]) -> Run:
     start = time.perf_counter()
     measured = claim.measure(variant, seed, quick)
-    spent = {"commit": origin["commit"], "date": origin["date"], "seconds": round(time.perf_counter() - start, 1)}
-    return results.finite({"variant": variant, "seed": seed, **spent, **measured})
+    own = {name: origin[name] for name in ("commit", "hardware", "date")}
+    seconds = round(time.perf_counter() - start, 1)
+    return results.finite({"variant": variant, "seed": seed, **own, "seconds": seconds, **measured})
 
 
 def _kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -> dict[tuple[str, int], Run]:

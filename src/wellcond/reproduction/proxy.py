@@ -13,12 +13,8 @@ attention keeps the column space of its input: its output is then rank-deficient
 and there is nothing to correlate. Such points are counted and left out.
 """
 
-import math
-from collections import Counter
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -26,9 +22,9 @@ from ..blocks import adapt, normalise, record, sub_block
 from ..graying import gray, ungray
 from ..jacobian import jacobian_spectrum, ntk_condition
 from ..spectral import condition_number
-from .claim import Claim, Judgement, Row, Run
+from .claim import Claim
 from .models import Shape, build, pictures, train_
-from .statistics import Array, seed_bootstrap, spearman
+from .proxy_verdict import GOOD, judge, short
 
 REGIMES = {  # the ratios n/d of ViT-Tiny at 257 × 192 and of ViT-B at 197 × 768
     "n ≥ d": Shape(side=40, patch=8, width=20, heads=2, depth=4),
@@ -45,7 +41,6 @@ PARTS = {"attention": ("sab_in", "sab_out", "attn"), "mlp": ("sab_sum", "ffn_out
 NUM_OUTPUTS = 64  # of the tangent kernel; its κ grows with them
 STEPS, NUM_TRAINING, NUM_PICTURES = 300, 512, 4
 VARIANTS = tuple(f"{r}, {a}, {w}" for r in REGIMES for a in ("softmax", "linear") for w in ("initial", "trained"))
-GOOD = 0.5  # a rank correlation above it is called a proxy
 
 
 def settings(quick: bool) -> dict[str, Any]:
@@ -93,7 +88,7 @@ class _Curve:
         self.ntk: list[float] = []
 
     def plain(self) -> dict[str, Any]:
-        numbers = {name: [_short(v) for v in getattr(self, name)] for name in ("out", "jacobian", "ntk")}
+        numbers = {name: [short(v) for v in getattr(self, name)] for name in ("out", "jacobian", "ntk")}
         return {"layer": self.layer, "part": self.part, **numbers}
 
 
@@ -110,97 +105,8 @@ def _add(curves: dict[tuple[int, str], _Curve], model: nn.Module, images: torch.
             curve.ntk.append(float(ntk_condition(getattr(blocks[layer], module), f, X, NUM_OUTPUTS).log_kappa))
 
 
-def judge(runs: Sequence[Run]) -> Judgement:
-    """A row for each model and each sub-block, and for both sub-blocks together."""
-    rows = []
-    for variant in dict.fromkeys(run["variant"] for run in runs):
-        of_variant = [run for run in runs if run["variant"] == variant]
-        rows += [_row(variant, parts, of_variant) for parts in (("attention",), ("mlp",), ("attention", "mlp"))]
-    told = []
-    for parts in ("attention", "mlp", "attention and mlp"):
-        counts = Counter(row.verdict for row in rows if row.name.endswith(f", {parts}"))
-        told.append(f"{parts}: {', '.join(f'{verdict} {count}' for verdict, count in counts.most_common())}")
-    return Judgement(rows=rows, verdict=f"Of {len(rows) // 3} models each — {'; '.join(told)}.")
-
-
-def _row(variant: str, parts: Sequence[str], runs: Sequence[Run]) -> Row:
-    of_seed = {run["seed"]: _points(run, parts) for run in runs}
-    everything = np.concatenate(list(of_seed.values()))
-    kept = {seed: points[np.isfinite(points[:, 2:4]).all(1)] for seed, points in of_seed.items()}
-    pooled = np.concatenate(list(kept.values()))
-    complete = len(np.unique(pooled[:, 1])) == len(parts)  # with one sub-block left out there is no order of the two
-    value, interval = math.nan, None
-    if complete:
-        value, interval = _between(pooled, 2, 3), seed_bootstrap(kept, lambda p: _between(p, 2, 3))
-    more: dict[str, Any] = {"num_points": len(pooled), "num_left_out": len(everything) - len(pooled)}
-    more["num_output_infinite"] = int((~np.isfinite(everything[:, 2])).sum())
-    more["num_jacobian_infinite"] = int((~np.isfinite(everything[:, 3])).sum())
-    for name, statistic in OTHERS.items():
-        more[name] = {"value": _short(statistic(pooled)), "interval": _shorts(seed_bootstrap(kept, statistic))}
-    return Row(
-        name=f"{variant}, {' and '.join(parts)}",
-        paper="a proxy",
-        value=_short(value),
-        interval=_shorts(interval),
-        values=[_short(_between(points, 2, 3)) for points in kept.values()],
-        verdict=_verdict(value, interval),
-        more=more,
-    )
-
-
-def _verdict(value: float, interval: tuple[float, float] | None) -> str:
-    if math.isnan(value):
-        return "rank-deficient"
-    if interval is None:
-        return "one seed"
-    low, high = interval
-    if low > GOOD:
-        return "a proxy"
-    if low > 0:
-        return "weakly"
-    return "reversed" if high < 0 else "not shown"
-
-
-def _points(run: Run, parts: Sequence[str]) -> Array:
-    """Rows (curve, 0 attention | 1 mlp, log κ of output, Jacobian, tangent kernel); nan where there is no number."""
-    rows = []
-    for number, curve in enumerate(run["curves"]):
-        if curve["part"] in parts:
-            values = zip(curve["out"], curve["jacobian"], curve["ntk"], strict=True)
-            rows += [(100 * run["seed"] + number, list(PARTS).index(curve["part"]), *v) for v in values]
-    return np.array(rows, dtype=np.float64)  # None becomes nan
-
-
-def _between(points: Array, x: int, y: int) -> float:
-    points = points[np.isfinite(points[:, [x, y]]).all(1)]
-    return spearman(points[:, x], points[:, y])
-
-
-def _within(points: Array) -> float:
-    """Mean over the curves of the correlation inside each: does graying move both the same way?"""
-    curves = [points[points[:, 0] == curve] for curve in np.unique(points[:, 0])]
-    found = [rho for curve in curves if not math.isnan(rho := _between(curve, 2, 3))]
-    return float(np.mean(found)) if found else math.nan
-
-
-OTHERS: dict[str, Callable[[Array], float]] = {
-    "same_block": _within,
-    "output_ntk": lambda points: _between(points, 2, 4),
-    "jacobian_ntk": lambda points: _between(points, 3, 4),
-}
-
-
 def _grayings(quick: bool) -> list[tuple[str, float] | None]:
     return GRAYINGS[::5] if quick else GRAYINGS
-
-
-def _short(value: float) -> float | None:
-    """Five digits; None for what is not finite."""
-    return float(f"{value:.5g}") if math.isfinite(value) else None
-
-
-def _shorts(interval: tuple[float, float] | None) -> tuple[float, float] | None:
-    return None if interval is None else (float(f"{interval[0]:.5g}"), float(f"{interval[1]:.5g}"))
 
 
 CLAIM = Claim(
