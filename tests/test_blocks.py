@@ -81,7 +81,7 @@ def test_adapt_keeps_objects_keys_and_order(family):
     assert [type(block) for block in adapt(model)] == again
     assert list(model.state_dict()) == keys and all(a is b for a, b in zip(model.modules(), modules, strict=True))
     assert all(a is b for a, b in zip(model.parameters(), weights, strict=True))
-    assert all(getattr(block, gain) == 1.0 for block in blocks for gain in block.gains)  # type: ignore[union-attr]
+    assert all(getattr(block, gain) == 1.0 for block in blocks for gain in block.gains)
     cut_skips(model)
     fresh = family.create()
     fresh.load_state_dict(model.state_dict())

@@ -180,7 +180,8 @@ def test_what_the_branch_needs_is_asked_for():
         model(images_of(EVA))
     with pytest.raises(ValueError, match=r"\(B, n, d\), got \(5, 48\)"):
         sub_block(block, "attention")(X[0])
-    rope = block._context[2]["rope"]  # type: ignore[union-attr,index]
+    assert block._context is not None
+    rope = block._context[2]["rope"]
     expected = model.blocks[0].attn(X, rope=rope)
     assert_close(sub_block(block, "attention")(X), expected)
     assert not torch.allclose(expected, model.blocks[0].attn(X))

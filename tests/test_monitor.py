@@ -12,6 +12,7 @@ import torch
 import torch._dynamo
 from block_cases import CAIT, CONVMIXER, MODELS, SWIN, VIT, XCIT, images_of
 from test_generic_blocks import OwnModel
+from test_probes import table
 from torch import nn
 from torch.multiprocessing.spawn import spawn
 from torch.nn import functional
@@ -22,10 +23,6 @@ from wellcond.monitor import Monitor, WellcondWarning
 from wellcond.monitor.batch import FirstBatch
 from wellcond.monitor.measuring import Together
 from wellcond.probes import QUANTITIES, TOKEN_QUANTITIES, probe
-
-
-def table(rows):
-    return {(row.layer, row.site, row.quantity): row for row in rows}
 
 
 def assert_same_rows(got, want, rel=1e-6):
@@ -146,9 +143,8 @@ def test_compiled_training_is_the_same_without_recompiling(given):
     if given == "in place":
         model.compile(**options)
         call = model
-    monitor = Monitor(call if given == "wrapper" else model, every=2, budget=None, images=4)
-    if given != "wrapper":
-        monitor = Monitor(model, every=2, budget=None, images=images_of(VIT, 4))
+    seen, images = (call, 4) if given == "wrapper" else (model, images_of(VIT, 4))
+    monitor = Monitor(seen, every=2, budget=None, images=images)
     torch._dynamo.utils.counters.clear()
     with torch._dynamo.config.patch(error_on_recompile=True), monitor:
         got = train(model, call=call, monitor=monitor)

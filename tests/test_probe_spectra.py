@@ -8,7 +8,7 @@ import pytest
 import torch
 from block_cases import CAIT, SWIN, VIT, blocks_of, images_of
 from families import SMALL, Family
-from test_probes import assert_row, hooked_attention, numpy_attention, table
+from test_probes import assert_row, hooked_attention, hooked_windows, numpy_attention, table
 from test_sites import hooked_sites
 from torch import nn
 
@@ -36,16 +36,8 @@ def test_rows_of_heads_equal_numpy():
 
 def test_rows_of_heads_average_over_windows():
     model, images = SWIN.create(), images_of(SWIN, 2)
-    found, other = [], copy.deepcopy(model)
-    for module in other.modules():
-        if hasattr(module, "fused_attn"):
-            module.fused_attn = False
-            module.softmax.register_forward_hook(lambda _m, _i, out: found.append(out))
-    with torch.no_grad():
-        other(images)
     rows = table(probe(model, [images]))
-    assert len(found) == len(blocks_of(model))
-    for layer, A in enumerate(found):
+    for layer, A in enumerate(hooked_windows(model, images)):
         for h in range(A.shape[1]):
             windows = A[:, h].double().reshape(2, -1, *A.shape[-2:]).numpy()
             for name in ATTENTION_QUANTITIES:

@@ -112,6 +112,19 @@ def hooked_attention(model, images):
     return maps
 
 
+def hooked_windows(model, images):
+    """Maps (B · windows, H, w, w) of each block of a Swin, as its softmax gives them."""
+    found, other = [], copy.deepcopy(model)
+    for module in other.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = False
+            module.softmax.register_forward_hook(lambda _m, _i, out: found.append(out))
+    with torch.no_grad():
+        other(images)
+    assert len(found) == len(blocks_of(model))
+    return found
+
+
 def test_attention_quantities_equal_numpy():
     model, images = VIT.create(), images_of(VIT, 3)
     want = hooked_attention(copy.deepcopy(model), images)
@@ -126,16 +139,8 @@ def test_attention_quantities_equal_numpy():
 
 def test_attention_in_windows_is_that_of_each_image():
     model, images = SWIN.create(), images_of(SWIN, 3)
-    found, other = [], copy.deepcopy(model)
-    for module in other.modules():
-        if hasattr(module, "fused_attn"):
-            module.fused_attn = False
-            module.softmax.register_forward_hook(lambda _m, _i, out: found.append(out))
-    with torch.no_grad():
-        other(images)
     rows = table(probe(model, [images]))
-    assert len(found) == len(blocks_of(model))
-    for layer, A in enumerate(found):
+    for layer, A in enumerate(hooked_windows(model, images)):
         per_image = [numpy_attention(maps) for maps in A.double().reshape(3, -1, *A.shape[-2:]).numpy()]
         for name in ATTENTION_QUANTITIES:
             assert_row(rows[layer, "attention", name], [image[name] for image in per_image])

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 Model = TypeVar("Model", bound=nn.Module)
 
-K = 16.0  # the paper's, for 256 tokens
+_PAPER_K = 16.0  # for 256 tokens
 _BIAS = "it adds a position bias to the logits, and without a softmax a bias is no weight of a token"
 _ROTARY = "it rotates its queries and keys by their positions, which the linear form here does not"
 _CHANNELS = "it attends over channels, not over tokens"
@@ -192,7 +192,7 @@ def _unknown(path: str, kind: type) -> str:
 
 def _number(k: Any) -> float:
     try:
-        number = K if k is None else math.nan if isinstance(k, bool | str) else float(k)
+        number = _PAPER_K if k is None else math.nan if isinstance(k, bool | str) else float(k)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or number == 0:

@@ -91,9 +91,14 @@ def write(path: Path, content: Mapping[str, Any], one_a_line: Collection[str]) -
     Each item of the fields in `one_a_line` has a line of its own: a changed number is a changed line.
     """
     written: dict[str, Any] = finite(content)
-    lines = [f" {_dump(key)}: {_field(value, key in one_a_line)}" for key, value in written.items()]
-    write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    write_bytes(path, by_lines(written, one_a_line).encode())
     return written
+
+
+def by_lines(content: Mapping[str, Any], one_a_line: Collection[str]) -> str:
+    """JSON with a line for each field, and for each item of the fields in `one_a_line`; ValueError for NaN and inf."""
+    lines = [f" {_dump(key)}: {_field(value, key in one_a_line)}" for key, value in content.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from wellcond.blocks import adapt, adapted_blocks, unadapt
+from wellcond.blocks.adapted import Adapted
 
 Model = TypeVar("Model", bound=nn.Module)
 Gain = float | Sequence[float] | np.ndarray | Tensor | Callable[[float], float]
@@ -99,5 +100,5 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
-def _has(block: nn.Module, name: str) -> bool:
-    return f"{name}_gain" in block.gains  # type: ignore[operator]
+def _has(block: Adapted, name: str) -> bool:
+    return f"{name}_gain" in block.gains

@@ -1,13 +1,18 @@
-"""What both benchmarks share as commands: options, the device, the recorded command line."""
+"""What the benchmarks share as commands: options, the device, the recorded command line, one part after another."""
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..atomic import check_writable
 from ..config import BenchConfig
+from .bars import Bar
 from .images import load_pictures
+from .record import Record
+
+Part = tuple[list[dict[str, Any]], Mapping[str, Any]]  # rows, settings
 
 
 def check_device(device: str) -> None:
@@ -34,6 +39,36 @@ def chosen_parts(asked: str | None, known: list[str], default: list[str]) -> lis
     if unknown or not names:
         raise ValueError(f"There is no part {', '.join(unknown) or asked!r}: choose from {', '.join(known)}.")
     return [name for name in known if name in names]
+
+
+def run_parts(
+    config: BenchConfig,
+    chosen: list[str],
+    measure: Callable[[str], Part],
+    *,
+    bars: tuple[Bar, ...],
+    command: str,
+    commit: str | None,
+) -> dict[str, Any]:
+    """Measure the parts; each is merged into the results file as soon as it is done. Returns the file's content."""
+    record = Record(
+        what=config.what,
+        out=config.out,
+        device=config.device,
+        command=command,
+        quick=config.quick,
+        bars=bars,
+        commit=commit,
+    )
+    record.refuse_overwriting(chosen)
+    check_paths(config)
+    result: dict[str, Any] = {}
+    for part in chosen:
+        print(f"part {part} on {config.device}", flush=True)
+        result = record.add(part, *measure(part))
+    print_summary(result)
+    print(record.path)
+    return result
 
 
 def command_line(config: BenchConfig, **extra: str | None) -> str:

@@ -16,9 +16,8 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import check_device, check_paths, chosen_parts, command_line, main, print_summary
+from .command import Part, check_device, chosen_parts, command_line, main, run_parts
 from .images import load_pictures, normalise
-from .record import Record
 from .timing import clock_for, interleave, timing_row
 
 PARTS = ["sites", "svdvals", "monitor"]
@@ -52,28 +51,11 @@ def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = N
     """Measure ``parts`` ("sites"; None: all) and merge them into the results file."""
     check_device(config.device)
     chosen = chosen_parts(parts, PARTS, PARTS if config.device == "cuda" or config.quick else PARTS[:2])
-    record = Record(
-        what="diagnose",
-        out=config.out,
-        device=config.device,
-        command=command_line(config, parts=parts),
-        quick=config.quick,
-        bars=BARS,
-        commit=commit,
-    )
-    record.refuse_overwriting(chosen)
-    check_paths(config)
-    result: dict[str, Any] = {}
-    for part in chosen:
-        print(f"part {part} on {config.device}", flush=True)
-        rows, settings = _measure(part, config)
-        result = record.add(part, rows, settings)
-    print_summary(result)
-    print(record.path)
-    return result
+    command = command_line(config, parts=parts)
+    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, command=command, commit=commit)
 
 
-def _measure(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _measure(part: str, config: BenchConfig) -> Part:
     import timm
     import torch
 
@@ -81,8 +63,8 @@ def _measure(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], dict
         return _monitor(config)
     name, count, fewer, rounds = QUICK if config.quick else SIZES[config.device]
     torch.manual_seed(SEED)
-    model = timm.create_model(name).to(config.device).eval()
-    size = int(model.pretrained_cfg["input_size"][-1])  # type: ignore[index]
+    model: Any = timm.create_model(name).to(config.device).eval()
+    size = int(model.pretrained_cfg["input_size"][-1])
     number = count if part == "sites" else fewer
     pictures = load_pictures(config.data, count=number, size=size, seed=SEED)
     images = normalise(pictures.pixels, config.device)
@@ -91,7 +73,7 @@ def _measure(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], dict
     return rows, settings
 
 
-def _monitor(config: BenchConfig) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _monitor(config: BenchConfig) -> Part:
     from . import monitor, workloads
 
     work = workloads.training("b", device=config.device, quick=config.quick)

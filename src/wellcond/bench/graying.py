@@ -15,9 +15,8 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import check_device, check_paths, chosen_parts, command_line, main, print_summary
+from .command import Part, check_device, chosen_parts, command_line, main, run_parts
 from .images import load_pictures
-from .record import Record
 from .variants import DEFAULTS, EPSILON, ERROR_BARS, parse_variants
 
 PARTS = ["a", "b", "c", "d"]
@@ -72,28 +71,15 @@ def run(
     check_device(config.device)
     default = PARTS if config.device == "cuda" or config.quick else ["c", "d"]
     chosen = chosen_parts(parts, PARTS, default)
-    record = Record(
-        what="graying",
-        out=config.out,
-        device=config.device,
-        command=command_line(config, parts=parts, variants=variants),
-        quick=config.quick,
-        bars=BARS,
-        commit=commit,
-    )
-    record.refuse_overwriting(chosen)
-    check_paths(config)
+
+    def measure(part: str) -> Part:
+        return _training(part, config, variants) if part in "ab" else _graying(part, config)
+
     if config.device == "cpu" and {"a", "b"} & set(chosen):
         print("side-stream variants need CUDA: left out")
-    result: dict[str, Any] = {}
+    command = command_line(config, parts=parts, variants=variants)
     with _tensor_float32():
-        for part in chosen:
-            print(f"part {part} on {config.device}", flush=True)
-            rows, settings = _training(part, config, variants) if part in "ab" else _graying(part, config)
-            result = record.add(part, rows, settings)
-    print_summary(result)
-    print(record.path)
-    return result
+        return run_parts(config, chosen, measure, bars=BARS, command=command, commit=commit)
 
 
 @contextmanager
@@ -109,7 +95,7 @@ def _tensor_float32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _training(part: str, config: BenchConfig, variants: str | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _training(part: str, config: BenchConfig, variants: str | None) -> Part:
     from . import training, workloads
 
     work = workloads.training(part, device=config.device, quick=config.quick)
@@ -120,7 +106,7 @@ def _training(part: str, config: BenchConfig, variants: str | None) -> tuple[lis
     return rows, _settings(pictures, [asdict(work)])
 
 
-def _graying(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _graying(part: str, config: BenchConfig) -> Part:
     from . import fft, standalone, workloads
 
     room = {"c": standalone, "d": fft}[part]

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import check_device, check_paths, chosen_parts, command_line, main, print_summary
-from .record import Record
+from .command import Part, check_device, chosen_parts, command_line, main, run_parts
 from .variants import ERROR_BARS
 
 PARTS = ["condition", "map", "eigen"]
@@ -45,29 +44,11 @@ def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = N
     """Measure ``parts`` ("condition,map"; None: all) and merge them into the results file."""
     check_device(config.device)
     chosen = chosen_parts(parts, PARTS, PARTS)
-    record = Record(
-        what="spectral",
-        out=config.out,
-        device=config.device,
-        command=command_line(config, parts=parts),
-        quick=config.quick,
-        bars=BARS,
-        commit=commit,
-    )
-    record.refuse_overwriting(chosen)
-    check_paths(config)
-    result: dict[str, Any] = {}
-    for part in chosen:
-        print(f"part {part} on {config.device}", flush=True)
-        rows, images = _measure(part, config)
-        settings = {"images": images, "seeds": {"images": SEED, "weights": SEED, "bootstrap": SEED}}
-        result = record.add(part, rows, settings)
-    print_summary(result)
-    print(record.path)
-    return result
+    command = command_line(config, parts=parts)
+    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, command=command, commit=commit)
 
 
-def _measure(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], str]:
+def _measure(part: str, config: BenchConfig) -> Part:
     import torch
 
     from . import spectra
@@ -84,7 +65,7 @@ def _measure(part: str, config: BenchConfig) -> tuple[list[dict[str, Any]], str]
         else:
             for dtype in (torch.float32, torch.float64):
                 rows += spectra.eigenvectors(X, repeats, dtype)
-    return rows, images
+    return rows, {"images": images, "seeds": {"images": SEED, "weights": SEED, "bootstrap": SEED}}
 
 
 def _sizes(part: str, config: BenchConfig) -> list[tuple[int, tuple[int, int]]]:

@@ -10,7 +10,7 @@ is read row by row as n = H·W tokens, whole, also where attention works in wind
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -155,11 +155,11 @@ def adapted_class(mixin: type[Adapted], original: type) -> type[Adapted]:
     return type(f"Adapted{original.__name__}", (mixin, original), fields)
 
 
-def swap_in(block: nn.Module, mixin: type[Adapted]) -> nn.Module:
-    """Change the class of a block; all gains 1."""
+def swap_in(block: nn.Module, mixin: type[Adapted]) -> Adapted:
+    """Change the class of a block; all gains 1. Returns the same object."""
     block.__class__ = adapted_class(mixin, type(block))
     block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None)
-    return block
+    return cast(Adapted, block)
 
 
 def swap_out(block: Adapted) -> None:

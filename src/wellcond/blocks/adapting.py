@@ -24,7 +24,7 @@ REFUSED = {  # by name: not every version of timm has them all
 }
 
 
-def adapt(model: nn.Module, images: Tensor | None = None) -> list[nn.Module]:
+def adapt(model: nn.Module, images: Tensor | None = None) -> list[Adapted]:
     """Give every block of the model gains on its skips and named sites; returns the blocks in order of depth.
 
     Each block changes its class in place (attributes `attention_gain` and `mlp_gain`, XCiT also `lpi_gain`, ConvMixer
@@ -36,7 +36,7 @@ def adapt(model: nn.Module, images: Tensor | None = None) -> list[nn.Module]:
     found, mixins = _find(model)
     unknown = {name: b for name, b in found.items() if name not in mixins and not isinstance(b, Adapted)}
     mixins |= _prove(model, unknown, images)
-    return [swap_in(block, mixins[name]) if name in mixins else block for name, block in found.items()]
+    return [swap_in(b, mixins[name]) if name in mixins else as_adapted(b) for name, b in found.items()]
 
 
 def check_blocks(model: nn.Module) -> None:

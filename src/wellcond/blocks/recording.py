@@ -33,7 +33,7 @@ def record(
     """
     sink = Recording() if sink is None else sink
     was_adapted = bool(adapted_blocks(model))
-    blocks: list[Any] = adapt(model, images)
+    blocks = adapt(model, images)
     before = [block._sinks for block in blocks]
     try:
         for layer, block in enumerate(blocks):

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ..atomic import check_writable
 from ..config import DiagnoseConfig, to_command
-from ..data.sources import open_source
+from ..data.sources import PROCEDURAL, open_source
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -83,7 +83,7 @@ def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis":
     dtype = torch.float64 if config.double else torch.float32
     model = model.to(device, dtype)
     preprocessing = Preprocessing(model, image_size=config.image_size)
-    if config.data == "procedural":  # drawn as large as the model resizes pictures to, so that they are not resampled
+    if config.data == PROCEDURAL:  # drawn as large as the model resizes pictures to, so that they are not resampled
         source = open_source(config.data, length=config.images, size=preprocessing.side, seed=config.seed)
     example = torch.rand(2, 3, *preprocessing.size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
     check_transformer(model, example)

@@ -88,7 +88,9 @@ def _check_image_size(model: nn.Module, config: DiagnoseConfig) -> None:
             model.eval()(torch.zeros(1, 3, size, size))
     except (RuntimeError, AssertionError, ValueError) as error:
         why = str(error).strip().splitlines()[0] if str(error).strip() else "its forward pass fails"
-        raise ValueError(f"{config.model} does not take images of {size} pixels ({why[:150]})") from None
+        raise ValueError(
+            f"{config.model} does not take images of {size} pixels ({why[:150]}); choose another --image-size"
+        ) from None
 
 
 def _patch_side(model: nn.Module) -> int:
@@ -123,7 +125,7 @@ def _hint(tensors: Tensors, model: nn.Module, classes: int | None, config: Diagn
     return ""
 
 
-def check_transformer(model: nn.Module, images: torch.Tensor | None = None) -> None:
+def check_transformer(model: nn.Module, images: torch.Tensor) -> None:
     """ValueError with the reason if the model has no blocks that can be measured; the model stays as it is."""
     adapt(model, images)
     unadapt(model)

@@ -41,7 +41,9 @@ def _read_safetensors(path: Path) -> Any:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"{str(path)!r} is not a safetensors file, or a damaged one ({error})") from None
+        raise ValueError(
+            f"{str(path)!r} is not a safetensors file, or a damaged one ({error}); save or fetch it again"
+        ) from None
 
 
 def _read_pickle(path: Path) -> Any:
@@ -54,7 +56,7 @@ def _read_pickle(path: Path) -> Any:
         raise
     except Exception as error:  # whatever a file that is no checkpoint leads the unpickler to
         unsafe = re.search(r"GLOBAL (\S+)", str(error))
-        why = "it is no checkpoint of torch, or a damaged one"
+        why = "it is no checkpoint of torch, or a damaged one; give a .safetensors or .pth file"
         if unsafe:
             why = f"it holds code ({unsafe[1]}), which is not run; save its state dict as .safetensors and give that"
         raise ValueError(f"{str(path)!r} cannot be read: {why}") from None

@@ -30,7 +30,7 @@ class Preprocessing:
             config["input_size"] = (config["input_size"][0], image_size, image_size)
         channels, *self.size = config["input_size"]
         if channels != 3:
-            raise ValueError(f"the model takes {channels} channels; pictures have 3")
+            raise ValueError(f"the model takes {channels} channels, and pictures have 3; choose a model of 3")
         self.mean, self.std, self.crop_pct = config["mean"], config["std"], config["crop_pct"]
         whole: Any = create_transform(**config, is_training=False, use_prefetcher=True)  # on uint8, as its loader does
         # Without the last step, to a tensor: torch in many threads would start a pool of workers in each of them.

@@ -43,7 +43,7 @@ class ParquetSource:
         """Of the column `label`; −1 where a row has none."""
         if LABEL not in self.columns:
             return None
-        columns = [_table(_opened(shard), shard, [LABEL]).column(LABEL) for shard in self.shards]
+        columns = [_table(shard, [LABEL]).column(LABEL) for shard in self.shards]
         return np.concatenate([column.fill_null(-1).to_numpy() for column in columns]).astype(np.int64)
 
     def records(self, indices: Sequence[int], extras: Sequence[str] = ()) -> Iterator[Record]:
@@ -67,7 +67,10 @@ class ParquetSource:
         for shard, file in zip(self.shards, opened, strict=True):
             names = file.schema_arrow.names
             if not any(picture in names for picture in PICTURES):
-                raise ValueError(f"{shard.name!r} has the columns {names}, but no 'image' with bytes and path")
+                raise ValueError(
+                    f"{shard.name!r} has the columns {names}, but no 'image' with bytes and path; rename the one that "
+                    "holds the pictures"
+                )
             if names != self.columns:
                 raise ValueError(
                     f"{shard.name!r} has the columns {names}, but {self.shards[0].name!r} has {self.columns}; "
@@ -129,8 +132,8 @@ def _opened(shard: Path) -> pyarrow.parquet.ParquetFile:
         raise ValueError(f"{str(shard)!r} is not a parquet file, or a damaged one ({error}); fetch it again") from None
 
 
-def _table(file: pyarrow.parquet.ParquetFile, shard: Path, columns: list[str]) -> pyarrow.Table:
+def _table(shard: Path, columns: list[str]) -> pyarrow.Table:
     try:
-        return file.read(columns=columns)
+        return _opened(shard).read(columns=columns)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{shard.name!r} is damaged: {error}; fetch it again") from None

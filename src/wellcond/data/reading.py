@@ -8,7 +8,7 @@ the whole source: a reader that keeps only its first pictures has no lopsided ch
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -33,7 +33,7 @@ def read_pictures(
     seed: int = 0,
     skipped: list[str] | None = None,
     extras: Sequence[str] = (),
-) -> Iterator[tuple[Record, Prepared]]:
+) -> Generator[tuple[Record, Prepared], None, None]:
     """`count` pictures of the source, or all if it has fewer, each through `prepare` in the thread that decodes it.
 
     A damaged one is named in `skipped` and replaced by another while there are any; ValueError if none is readable.

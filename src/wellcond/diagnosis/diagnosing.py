@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from wellcond.blocks import adapt
-from wellcond.blocks.adapted import Adapted
 from wellcond.diagnosis.advice import advise, check_target
 from wellcond.diagnosis.findings import findings
 from wellcond.diagnosis.jacobians import attention_curves
@@ -73,7 +72,7 @@ def diagnose(
             missing.append(f"Jacobians of grayed images: the model grays its input already ({graying})")
         advised, why = _advice(first, patch_size, target) if advice else (None, [])
         missing += why
-        attends = any(block.attends for block in cast(list[Adapted], adapt(model, stream.fitted(first[:2]))))
+        attends = any(block.attends for block in adapt(model, stream.fitted(first[:2])))
     arithmetic = stream.arithmetic
     return Diagnosis(
         model=name or _name(model),

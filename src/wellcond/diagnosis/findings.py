@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from wellcond.diagnosis.picture import papers_picture
 from wellcond.diagnosis.result import Advice, Finding
 from wellcond.diagnosis.sites import Sites, blocks_in_words
-from wellcond.probes.rows import Measured
+from wellcond.probes.rows import Measured, Place
 
 COLLAPSED_COSINE = 0.95
 """Mean cosine of two tokens from which on they count as one. Uncorrelated tokens have 0; at 0.95 the common direction
@@ -91,7 +91,7 @@ def _rank_collapse(sites: Sites) -> Iterator[Finding]:
     )
 
 
-def _collapse(sites: Sites, place: tuple[int, str]) -> str:
+def _collapse(sites: Sites, place: Place) -> str:
     """Why the tokens there count as collapsed, or nothing."""
     cosine, rank = (sites.value(*place, name) for name in ("token_cosine", "effective_rank"))
     full = min(sites.shape(place))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.blocks import adapt, normalise, record, sub_block
+from wellcond.blocks.adapted import Adapted
 from wellcond.diagnosis.result import JacobianCurve
 from wellcond.graying import TokenGraying
 from wellcond.jacobian import JacobianSpectrum, jacobian_spectrum
@@ -49,7 +50,7 @@ def attention_curves(
     return [_curve(spectrum, i, layer, *setting) for i, setting in enumerate(settings)], missing
 
 
-def middle_block(blocks: list[Any]) -> tuple[int, Any]:
+def middle_block(blocks: list[Adapted]) -> tuple[int, Adapted | None]:
     """(layer, block) in the middle of those that have attention on a normalised input; (-1, None) without any.
 
     Class-attention stages write to one token; blocks that normalise after the branch, or not at all, have no
@@ -63,7 +64,7 @@ def _grayed(image: Tensor, patch_size: tuple[int, int], method: str, epsilon: fl
     return TokenGraying(patch_size, method, epsilon, precision="exact")(image.double()).to(image.dtype)
 
 
-def _spectrum(model: nn.Module, layer: int, block: Any, images: Tensor) -> JacobianSpectrum:
+def _spectrum(model: nn.Module, layer: int, block: Adapted, images: Tensor) -> JacobianSpectrum:
     sites: dict[str, Tensor] = {}
 
     def keep(at: int, site: str, X: Tensor) -> None:
@@ -73,6 +74,7 @@ def _spectrum(model: nn.Module, layer: int, block: Any, images: Tensor) -> Jacob
     with torch.no_grad(), record(model, keep):
         model(images)
         X = normalise(block, "attention", sites["sab_in"])
+    assert block._context is not None
     shape, args, kwargs = block._context
     block._context = (shape, tuple(_double(a) for a in args), {name: _double(a) for name, a in kwargs.items()})
     steps = NUM_STEPS // 2 if X[0].numel() > LARGE else NUM_STEPS

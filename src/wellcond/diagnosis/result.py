@@ -17,7 +17,7 @@ class Finding:
     """One thing to know about the model, in plain words, with the evidence and the fix that applies.
 
     `kind` is for programs and does not change: rank_collapse, attention_ill_conditioned, numerical_floor, graying,
-    heavy_tails, not_finite, as_in_the_papers, not_as_in_the_papers.
+    heavy_tails, not_finite, as_in_the_papers, not_as_in_the_papers; of a monitor also kappa_rising.
     """
 
     kind: str
@@ -106,7 +106,7 @@ class Diagnosis:
     missing: list[str] = field(default_factory=list)  # what could not be measured, and why
     skipped: list[str] = field(default_factory=list)  # images that could not be read, and why
     source: str = ""  # where the images came from
-    weights: str = ""  # "random", "as given", or a file
+    weights: str = ""  # "random", "pretrained", "as given", or a file
     command: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     arithmetic: str = "float32"  # of the model's forward pass

@@ -2,9 +2,7 @@
 
 import math
 
-from wellcond.probes.rows import Row
-
-Place = tuple[int, str]
+from wellcond.probes.rows import Place, Row, is_token_site
 
 
 class Sites:
@@ -12,7 +10,7 @@ class Sites:
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = {(row.layer, row.site, row.quantity): row for row in rows}
-        places = dict.fromkeys((row.layer, row.site) for row in rows if row.site.endswith(("_in", "_out", "_sum")))
+        places = dict.fromkeys((row.layer, row.site) for row in rows if is_token_site(row.site))
         self.places: list[Place] = sorted(places, key=lambda place: place[0])  # within a block as it computes them
         self.layers = sorted({layer for layer, _ in self.places})
 

@@ -3,19 +3,19 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 from wellcond.atomic import write_bytes
 from wellcond.config import decode
 from wellcond.diagnosis.result import Diagnosis
+from wellcond.results import by_lines
 
 FORMAT = "wellcond diagnosis 1"
 
 
 def write(diagnosis: Diagnosis, path: Path) -> Path:
     content = {"format": FORMAT, **dataclasses.asdict(diagnosis)}
-    lines = [f" {_dump(key)}: {_lines(value)}" for key, value in content.items()]
-    write_bytes(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    lists = [key for key, value in content.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    write_bytes(path, by_lines(content, one_a_line=lists).encode())
     return path
 
 
@@ -34,7 +34,9 @@ def read(path_or_text: Path | str) -> Diagnosis:
     if not isinstance(value, dict) or "format" not in value:
         raise ValueError(f'{where} holds no diagnosis: it has no field "format"; give one that to_json wrote')
     if value["format"] != FORMAT:
-        raise ValueError(f"{where} has format {str(value['format'])[:60]!r}; this version reads {FORMAT!r}")
+        raise ValueError(
+            f"{where} has format {str(value['format'])[:60]!r}; this version reads {FORMAT!r}; diagnose again"
+        )
     del value["format"]
     try:
         return decode(value, Diagnosis, "diagnosis")
@@ -44,14 +46,3 @@ def read(path_or_text: Path | str) -> Diagnosis:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"it holds {constant}, which is no JSON; a number that is not finite must be null")
-
-
-def _lines(value: Any) -> str:
-    """A list of objects with one on a line; everything else on one."""
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(f"  {_dump(item)}" for item in value) + "\n ]"
-    return _dump(value)
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, ensure_ascii=False)

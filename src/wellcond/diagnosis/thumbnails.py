@@ -24,8 +24,10 @@ def thumbnails(model: nn.Module, images: Tensor, advice: Advice | None) -> list[
         scale, shift = _pixels(model, image)
         title = f"image {i + 1}"
         found.append(Thumbnail(title=title, note="as it is", png=_png(image * scale + shift)))
-        for method, epsilon in advice.epsilon.items() if advice and bool(image.isfinite().all()) else ():
-            if epsilon is not None and advice is not None:
+        if advice is None or not image.isfinite().all():
+            continue
+        for method, epsilon in advice.epsilon.items():
+            if epsilon is not None:
                 grayed = TokenGraying(advice.patch_size, method, epsilon, precision="exact")(image[None])[0]
                 note = f"{_SHOWN[method]} at ε = {epsilon:g}"
                 found.append(Thumbnail(title=title, note=note, png=_png(grayed * scale + shift)))
@@ -40,7 +42,8 @@ def _pixels(model: nn.Module, image: Tensor) -> tuple[Tensor, Tensor]:
             config = {name: getattr(config, name, None) for name in ("mean", "std")}
         mean, std = config.get("mean"), config.get("std")
         if mean is not None and std is not None and len(mean) == len(std) == len(image):
-            return tuple(torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (std, mean))  # type: ignore[return-value]
+            scale, shift = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (std, mean))
+            return scale, shift
     finite = image[image.isfinite()]
     low, high = (finite.min(), finite.max()) if len(finite) else (torch.zeros(()), torch.ones(()))
     width = torch.where(high > low, high - low, 1.0)

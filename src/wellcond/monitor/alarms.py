@@ -1,4 +1,4 @@
-"""Measured → findings that somebody who trains should hear of: those of a diagnosis, and κ that rises. No torch.
+"""Measured → findings that somebody who trains should hear of: those of a diagnosis, and κ that rises.
 
 What a diagnosis only notes (a numerical floor, heavy tails) many a healthy model has from its start: it is news when it
 begins in training.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from wellcond.diagnosis.findings import findings
 from wellcond.diagnosis.result import Finding
-from wellcond.probes.rows import Measured, Row
+from wellcond.probes.rows import Measured, Place, Row
 
 KINDS = ("not_finite", "rank_collapse", "numerical_floor", "heavy_tails")  # of a diagnosis
 STREAM = ("sab_sum", "ffn_sum")
@@ -17,7 +17,6 @@ STREAM = ("sab_sum", "ffn_sum")
 RISE = math.log(100)
 """Of log κ over its first value: κ a hundredfold. The paper's Fig. 1b has e³ = 20 between attention with and without
 its skip; five times that is no change from image to image."""
-Place = tuple[int, str]
 
 
 def start_of(rows: Iterable[Row], start: Mapping[Place, float]) -> dict[Place, float]:

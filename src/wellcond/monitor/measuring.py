@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.blocks import adapted_blocks, record
-from wellcond.monitor.budget import Span, span_on
-from wellcond.probes.prober import Place, Prober
+from wellcond.monitor.budget import Clock, Span, span_on
+from wellcond.probes.prober import Prober, is_unchanged
 from wellcond.probes.probing import evaluating
 from wellcond.probes.quantities import of_tokens
-from wellcond.probes.rows import Measured
+from wellcond.probes.rows import Measured, Place
 
 _AT_ONCE = 1 << 24  # entries of tokens that wait: 64 MiB in float32, a small part of what training needs
 
@@ -53,11 +53,10 @@ class Together(Prober):
         if self.seen is None or X.is_inference():
             return False
         Y, version, places = self.seen
-        same = (X.data_ptr(), X.shape, X.stride(), X.dtype) == (Y.data_ptr(), Y.shape, Y.stride(), Y.dtype)
-        if same and X._version == version == Y._version:
-            places.append(place)
-            return True
-        return False
+        if not is_unchanged(X, Y, version):
+            return False
+        places.append(place)
+        return True
 
     @torch.no_grad()
     def flush(self) -> None:
@@ -87,7 +86,7 @@ class Pending:
         return self.prober.measured()
 
 
-def start(model: nn.Module, images: Tensor, wanted: Collection[str], step: int, now: Any) -> Pending:
+def start(model: nn.Module, images: Tensor, wanted: Collection[str], step: int, now: Clock) -> Pending:
     """Measure `model`, a plain module, on images that fit it. Does not wait for a GPU once its libraries are loaded."""
     prober = Together(set(wanted))
     with span_on(images.device, now) as span, _undisturbed(model, images.device), record(model, prober, images[:2]):
@@ -125,7 +124,7 @@ def plain(model: nn.Module) -> nn.Module:
     """The model inside the wrappers that only call it: torch.compile's, DistributedDataParallel, DataParallel."""
     while True:
         if "_orig_mod" in model._modules:
-            model = model._orig_mod  # type: ignore[assignment]
+            model = model.get_submodule("_orig_mod")
         elif isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
             model = model.module
         else:

@@ -20,11 +20,10 @@ from wellcond.probes.quantities import (
     of_attention,
     of_tokens,
 )
-from wellcond.probes.rows import Measured, Moments, Row, moments_of
+from wellcond.probes.rows import Measured, Moments, Place, Row, is_token_site, moments_of
 from wellcond.probes.spectra import SpectrumMoments
 
 _WITH_FLOOR = {*SPECTRAL, "attention_log_kappa"}
-Place = tuple[int, str]  # layer, site
 
 
 class Prober:
@@ -64,8 +63,7 @@ class Prober:
             return of_tokens(X, self.of_tokens)
         if self.last is not None:
             Y, version, found = self.last
-            same = (X.data_ptr(), X.shape, X.stride(), X.dtype) == (Y.data_ptr(), Y.shape, Y.stride(), Y.dtype)
-            if same and X._version == version == Y._version:
+            if is_unchanged(X, Y, version):
                 return found
         self.last = (X, X._version, of_tokens(X, self.of_tokens))  # holds X, so its memory is not another's
         return self.last[2]
@@ -120,7 +118,7 @@ class Prober:
         values = numbers[len(self.row_sums) :].reshape(len(self.batch), -1)
         for key, moments in zip(self.batch, moments_of(values), strict=True):
             (layer, site), _ = key
-            if layer in refused and _is_of_attention(site):
+            if layer in refused and not is_token_site(site):
                 self.shapes.pop(key[0], None)
             else:
                 self.moments.setdefault(key, Moments()).add(*moments)
@@ -138,7 +136,7 @@ class Prober:
         return Measured(
             rows=[self._row(place, name) for place, name in found if name != FLOOR],
             spectra=[self.spectra[place].spectrum(*place, *self.shapes[place]) for place in places],
-            not_finite={place: count for place, count in broken if count and not _is_of_attention(place[1])},
+            not_finite={place: count for place, count in broken if count and is_token_site(place[1])},
             no_map=self.no_map,
         )
 
@@ -159,5 +157,7 @@ class Prober:
         )
 
 
-def _is_of_attention(site: str) -> bool:
-    return site == "attention" or site.startswith("head_")
+def is_unchanged(X: Tensor, Y: Tensor, version: int) -> bool:
+    """Is X the tensor Y, which is still held, and has nothing been written into it since it had this version?"""
+    same = (X.data_ptr(), X.shape, X.stride(), X.dtype) == (Y.data_ptr(), Y.shape, Y.stride(), Y.dtype)
+    return same and X._version == version == Y._version

@@ -5,6 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+Place = tuple[int, str]  # layer, site
+
+
+def is_token_site(site: str) -> bool:
+    """Or a site of attention maps: "attention", "head_0", …"""
+    return site != "attention" and not site.startswith("head_")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -53,7 +60,7 @@ class Measured:
 
     rows: list[Row]
     spectra: list[SiteSpectrum]
-    not_finite: dict[tuple[int, str], int]  # (layer, site) → images that hold NaN or inf there, where there are any
+    not_finite: dict[Place, int]  # images that hold NaN or inf there, where there are any
     no_map: dict[int, str]  # layer → why it has no attention map
 
 

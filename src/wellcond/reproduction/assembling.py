@@ -23,6 +23,8 @@ from . import portions
 from .claim import Claim, Row, Run
 from .portions import Key, Runs
 
+COLUMNS = ("", "paper", "ours", "95 % interval", "verdict")
+
 
 def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     """Measure the runs that are missing, judge all, write, print. Returns the content of the file."""
@@ -108,12 +110,11 @@ def _lacking(claim: Claim, lacking: Sequence[Key]) -> str:
 
 def page(claim: Claim, content: dict[str, Any]) -> report.Report:
     """The claim as a page: the table, and what the claim adds."""
-    columns = ["", "paper", "ours", "95 % interval", "verdict"]
     rows = [[row["name"], row["paper"], row["value"], interval_text(row), row["verdict"]] for row in content["rows"]]
     first = report.Section(
         title="Verdict",
         text=f"{content['verdict']} {claim.measures} Scaled down: {content['scaled_down']}",
-        items=[report.Table(columns=columns, rows=rows)],
+        items=[report.Table(columns=COLUMNS, rows=rows)],
     )
     more = claim.sections(content) if claim.sections else []
     return report.Report(
@@ -170,7 +171,7 @@ def _table(content: dict[str, Any]) -> Table:
     minutes = f", {content['gpu_minutes']:g} GPU-minutes" if "gpu_minutes" in content else ""
     title = f"{content['claim']}, {seeds} {'seed' if seeds == 1 else 'seeds'}{minutes}"
     table = Table(title=title, title_justify="left")
-    for heading in ("", "paper", "ours", "95 % interval", "verdict"):
+    for heading in COLUMNS:
         table.add_column(heading, justify="right" if heading in ("ours", "95 % interval") else "left")
     for row in content["rows"]:
         ours = "–" if row["value"] is None else f"{row['value']:.3g}"

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..attention import LinearAttention
 from ..blocks import SITES, adapt, normalise, record
+from ..blocks.adapted import Adapted
 from ..spectral import spectrum
 from .claim import Claim, Judgement, Row, Run
 from .kappa_bounds import cubic_bound, semidefinite_case
@@ -61,8 +62,7 @@ def measure(variant: str, seed: int, quick: bool) -> dict[str, Any]:
     sink = _Spectra({0, shape.depth // 2, shape.depth - 1} if seed == 0 else set())
     with record(model, sink), torch.no_grad():
         model(images.double())
-        blocks: list[Any] = adapt(model)
-        bounds = [_bounds(block, sink.inputs[layer], shape) for layer, block in enumerate(blocks)]
+        bounds = [_bounds(block, sink.inputs[layer], shape) for layer, block in enumerate(adapt(model))]
     return {"n": shape.num_tokens, "d": shape.width, **sink.plain(), "bounds": bounds}
 
 
@@ -81,7 +81,7 @@ def _redraw_(model: nn.Module, seed: int) -> None:
                 W.copy_(WEIGHT_STD * len(W) ** 0.5 * torch.linalg.qr(draw(*W.shape)).Q)
 
 
-def _bounds(block: Any, X: Tensor, shape: Shape) -> dict[str, Any]:
+def _bounds(block: Adapted, X: Tensor, shape: Shape) -> dict[str, Any]:
     X = normalise(block, "attention", X)
     bound, why = cubic_bound(block.attn, X)
     found: dict[str, Any] = {"cubic": bound, "cubic_why_not": why}

@@ -1,7 +1,5 @@
 """Small vision transformers on procedural pictures, for claims about random and about briefly trained weights."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import timm
@@ -10,8 +8,7 @@ from torch import Tensor, nn
 
 from ..attention import set_attention
 from ..data.procedural import CLASSES, procedural
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
+from ..pictures import MEAN, STD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +33,8 @@ class Shape:
 
 def build(shape: Shape, attention: str, seed: int) -> nn.Module:
     """timm's ViT with its own initialization, float32, eval; drawn from `seed`, the global state stays as it was."""
-    with _seeded(seed):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # timm draws its weights from torch's global generator
         model = timm.create_model(
             "vit_tiny_patch16_224",
             img_size=shape.side, patch_size=shape.patch, embed_dim=shape.width, num_heads=shape.heads,
@@ -72,11 +70,3 @@ def train_(model: nn.Module, images: Tensor, labels: Tensor, steps: int, seed: i
     with torch.no_grad():
         right = torch.cat([model(part).argmax(-1) for part in images.split(256)]) == labels
     return float(right.float().mean())
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """timm draws its weights from torch's global generator."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

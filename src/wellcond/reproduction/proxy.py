@@ -96,7 +96,7 @@ def _add(curves: dict[tuple[int, str], _Curve], model: nn.Module, images: torch.
     """One point on every curve: means over the images, and so infinite where one of them is."""
     with record(model) as sites, torch.no_grad():
         model(images)
-        blocks: list[Any] = adapt(model)
+        blocks = adapt(model)
         for (layer, part), curve in curves.items():
             source, site, module = PARTS[part]
             X, f = normalise(blocks[layer], part, sites[layer, source]), sub_block(blocks[layer], part)

@@ -1,6 +1,7 @@
 """A diagnosis, or two side by side → one page, in the order in which a reader asks.
 
 words      names, colours, numbers as they are written
+headline   the model in five numbers
 findings   what was found, as cards
 kappa      κ by block, with and without skips
 heat       block × site, block × head, the difference of two
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 
 from wellcond import report
 from wellcond.diagnosis.page import adviser, findings, headline, heat, jacobians, kappa, numbers, spectra
-from wellcond.diagnosis.page.words import Side
+from wellcond.diagnosis.page.words import Side, images_in_words
 from wellcond.diagnosis.result import Diagnosis
 
 
@@ -30,7 +31,7 @@ def build(diagnosis: Diagnosis, compare: Diagnosis | None = None) -> report.Repo
         _attention(sides),
         _spectra(sides),
         _jacobians(sides),
-        *_adviser(sides),
+        _adviser(sides),
         _images(sides),
         _left_out(sides),
         _numbers(sides),
@@ -52,10 +53,8 @@ def _summary(sides: Sequence[Side]) -> str:
         d = side.diagnosis
         source = f" from {d.source}" if d.source else ""
         weights = f"; weights: {d.weights}" if d.weights else ""
-        images = (
-            f"{d.num_images} image{'' if d.num_images == 1 else 's'} of {d.image_size[0]} × {d.image_size[1]} pixels"
-        )
-        parts.append(side.hover(f"{images}{source}{weights}."))
+        images = f"{images_in_words(d.num_images)} of {d.image_size[0]} × {d.image_size[1]} pixels"
+        parts.append(side.lettered(f"{images}{source}{weights}."))
     return " ".join(parts)
 
 
@@ -120,12 +119,12 @@ def _jacobians(sides: Sequence[Side]) -> report.Section | None:
     return report.Section(title="Jacobians", text=text, items=[figure, jacobians.known(sides)])
 
 
-def _adviser(sides: Sequence[Side]) -> list[report.Section]:
-    advised = [(side, side.diagnosis.advice) for side in sides if side.diagnosis.advice is not None]
+def _adviser(sides: Sequence[Side]) -> report.Section | None:
+    advised = [(side, advice) for side in sides if (advice := side.diagnosis.advice) is not None]
     if not advised:
-        return []
-    items: list[report.Item] = [adviser.numbers(side, advice) for side, advice in advised if advice is not None]
-    if any(advice.sweep for _, advice in advised if advice is not None):
+        return None
+    items: list[report.Item] = [adviser.numbers(side, advice) for side, advice in advised]
+    if any(advice.sweep for _, advice in advised):
         items.append(adviser.figure(sides))
     gallery = adviser.gallery(sides)
     if gallery is not None:
@@ -134,13 +133,13 @@ def _adviser(sides: Sequence[Side]) -> list[report.Section]:
         "Token graying raises the small singular values (SVD) or cosine coefficients (DCT) of an image's patches "
         "before the model sees them. ε = 1 changes nothing; the lower, the better conditioned and the greyer."
     )
-    return [report.Section(title="Which ε", text=text, items=items)]
+    return report.Section(title="Which ε", text=text, items=items)
 
 
 def _images(sides: Sequence[Side]) -> report.Section:
     """What was measured. Images that the adviser has shown already are not put into the file twice."""
     texts = [
-        side.hover(f"{side.diagnosis.num_images} used; source: {side.diagnosis.source or 'not named'}.")
+        side.lettered(f"{side.diagnosis.num_images} used; source: {side.diagnosis.source or 'not named'}.")
         for side in sides
     ]
     advised = any(side.diagnosis.advice for side in sides)
@@ -154,7 +153,7 @@ def _images(sides: Sequence[Side]) -> report.Section:
 
 def _left_out(sides: Sequence[Side]) -> report.Section | None:
     rows: list[list[report.Cell]] = [
-        [what, side.hover(line)]
+        [what, side.lettered(line)]
         for side in sides
         for what, lines in (("not measured", side.diagnosis.missing), ("image skipped", side.diagnosis.skipped))
         for line in lines

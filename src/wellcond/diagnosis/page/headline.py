@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from wellcond import report
-from wellcond.diagnosis.page.words import SITES, Side, is_infinite, is_token_site, of_quantity
-from wellcond.probes.rows import Row
+from wellcond.diagnosis.page.words import SITE_NAMES, Side, images_in_words, is_infinite, of_quantity
+from wellcond.probes.rows import Row, is_token_site
 
 
 def section(sides: Sequence[Side]) -> report.Section:
@@ -41,7 +41,7 @@ def _facts(side: Side) -> list[tuple[str, report.Cell, str]]:
         facts.append(("attention alone ①", alone[0], f"{alone[1]}; {report.format_cell(summed[0])} with its skip ②"))
     facts.append(("tokens × width", *_shape(side)))
     num_blocks = len({row.layer for row in side.diagnosis.rows})
-    images = f"{side.diagnosis.num_images} image{'' if side.diagnosis.num_images == 1 else 's'}"
+    images = images_in_words(side.diagnosis.num_images)
     facts.append(("blocks", num_blocks, f"{images}, {side.diagnosis.arithmetic}"))
     return facts
 
@@ -97,4 +97,4 @@ def _regime_in_words(sides: Sequence[Side]) -> str:
 
 
 def _words(site: str) -> str:
-    return SITES.get(site, site)
+    return SITE_NAMES.get(site, site)

@@ -1,26 +1,24 @@
 """Heat maps: block × site, block × head, and the difference of two diagnoses."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wellcond import report
 from wellcond.diagnosis.page.words import (
-    QUANTITIES,
-    Place,
     Side,
     block_axis,
     brief_site_name,
     in_order,
     is_infinite,
-    is_token_site,
     of_quantity,
+    quantities_in_order,
     quantity_name,
     row_hover,
     short,
     site_name,
 )
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import Place, Row, is_token_site
 
 _SITE_AXIS = {"autorange": "reversed", "showgrid": False}  # the first site on top
 _FLAT = 0.05  # of the largest value: a narrower range of values does not use the whole range of colours
@@ -45,7 +43,11 @@ def difference(sides: Sequence[Side]) -> report.Figure | None:
     shown: set[str] = set()
     for quantity in _quantities(sides, is_token_site):
         a, b = (of_quantity(side.diagnosis.rows, quantity) for side in (first, second))
-        apart = {p: (a[p], b[p]) for p in a if p in b and a[p].value is not None and b[p].value is not None}
+        apart = {
+            place: (before, after)
+            for place in a
+            if place in b and (before := a[place].value) is not None and (after := b[place].value) is not None
+        }
         if apart:
             data.append(_difference(quantity, apart, number=len(options)))
             options.append(quantity_name(quantity))
@@ -59,13 +61,13 @@ def difference(sides: Sequence[Side]) -> report.Figure | None:
     return report.Figure(data=data, layout=layout, height=height, choices=choices)
 
 
-def _difference(quantity: str, apart: dict[Place, tuple[Row, Row]], number: int) -> dict[str, Any]:
-    values = {place: b.value - a.value for place, (a, b) in apart.items()}  # pyright: ignore[reportOperatorIssue]
+def _difference(quantity: str, apart: dict[Place, tuple[float, float]], number: int) -> dict[str, Any]:
+    values = {place: b - a for place, (a, b) in apart.items()}
     name = report.plotly_text(quantity_name(quantity), 40)
     hovers = {
         place: "<br>".join([
             f"<b>block {place[0]}</b> · {site_name(place[1])}",
-            f"{name}: {report.format_cell(a.value)} → {report.format_cell(b.value)}",
+            f"{name}: {report.format_cell(a)} → {report.format_cell(b)}",
             f"B − A = {values[place]:+.3g}",
         ])
         for place, (a, b) in apart.items()
@@ -111,8 +113,7 @@ def _figure(
 
 
 def _quantities(sides: Sequence[Side], keep: Callable[[str], bool]) -> list[str]:
-    found = {row.quantity for side in sides for row in side.diagnosis.rows if keep(row.site)}
-    return [q for q in QUANTITIES if q in found] + sorted(found - set(QUANTITIES))
+    return quantities_in_order(row.quantity for side in sides for row in side.diagnosis.rows if keep(row.site))
 
 
 def _kept(side: Side, quantity: str, keep: Callable[[str], bool]) -> dict[Place, Row]:
@@ -147,7 +148,7 @@ def _map(table: dict[Place, Row], paint: dict[str, Any], order: Callable, name: 
 
 
 def _cells(
-    values: dict[Place, float | None], hovers: dict[Place, str], order: Callable, name: Callable, brief: Callable
+    values: Mapping[Place, float | None], hovers: Mapping[Place, str], order: Callable, name: Callable, brief: Callable
 ):
     layers = sorted({layer for layer, _ in values})
     rows = order(site for _, site in values)

@@ -10,7 +10,7 @@ from typing import Any
 
 from wellcond import report
 from wellcond.diagnosis.page.spectra import thinned
-from wellcond.diagnosis.page.words import METHOD_COLOUR, Side, kappa, short
+from wellcond.diagnosis.page.words import AS_IT_IS, METHOD_COLOUR, Side, corner_note, kappa, short
 from wellcond.diagnosis.result import JacobianCurve
 
 _POINTS = 120
@@ -42,7 +42,9 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
                 data += [trace | {"when": when} for trace in _traces(curve, share)]
         data += [trace | {"when": {"sub-block": number}} for trace in _floor(curves)]
     choices = [
-        report.Choice(name="sub-block", options=[side.hover(f"block {layer}, {part}") for side, layer, part in places]),
+        report.Choice(
+            name="sub-block", options=[side.lettered(f"block {layer}, {part}") for side, layer, part in places]
+        ),
         report.Choice(name="method", options=[m.upper() for m in methods], control="buttons"),
     ]
     layout = {
@@ -67,7 +69,7 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
 def known(sides: Sequence[Side]) -> report.Table:
     """What is known of κ of each Jacobian, in words."""
     rows: list[list[report.Cell]] = [
-        [side.hover(f"block {c.layer}, {c.part}"), _name(c), _in_words(c), _how(c)]
+        [side.lettered(f"block {c.layer}, {c.part}"), _name(c), _in_words(c), _how(c)]
         for side in sides
         for c in side.diagnosis.jacobians
     ]
@@ -141,10 +143,7 @@ def _range(curves: Sequence[JacobianCurve]) -> dict[str, Any]:
     """The axis, and a word at its end where the floor is far below."""
     low, floor = _lowest(curves), max(curve.floor for curve in curves)
     top = math.log10(max((v for c in curves for v in c.sigma if v > 0), default=1.0))
-    annotations = []
-    if 0 < floor <= 10**low:
-        place = {"xref": "paper", "yref": "paper", "x": 0.01, "y": 0.01, "xanchor": "left", "yanchor": "bottom"}
-        annotations = [place | {"text": f"↓ numerical floor at {floor:.0e}", "showarrow": False, "font": {"size": 12}}]
+    annotations = [corner_note(f"↓ numerical floor at {floor:.0e}")] if 0 < floor <= 10**low else []
     return {"yaxis": {"range": [low, top + 0.3]}, "annotations": annotations}
 
 
@@ -179,7 +178,7 @@ def _how(curve: JacobianCurve) -> str:
 
 
 def _name(curve: JacobianCurve) -> str:
-    return "as it is" if curve.method is None else f"{curve.method.upper()} {curve.epsilon:g}"
+    return AS_IT_IS if curve.method is None else f"{curve.method.upper()} {curve.epsilon:g}"
 
 
 def _mixed(paint: str, share: float) -> str:

@@ -14,13 +14,12 @@ from wellcond.diagnosis.page.words import (
     colour,
     in_order,
     is_infinite,
-    is_token_site,
     of_quantity,
     row_hover,
     short,
     site_name,
 )
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import Row, is_token_site
 
 CHOICE = "skips"
 
@@ -180,4 +179,4 @@ def _key(side: Side, number: int) -> dict[str, Any]:
 
 
 def _hover(side: Side, row: Row) -> str:
-    return "<br>".join([side.hover(f"<b>block {row.layer}</b> · {site_name(row.site)}"), *row_hover(row)])
+    return "<br>".join([side.lettered(f"<b>block {row.layer}</b> · {site_name(row.site)}"), *row_hover(row)])

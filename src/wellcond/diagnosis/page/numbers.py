@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from wellcond import report
-from wellcond.diagnosis.page.words import AS_IT_IS, QUANTITIES, Side, in_order, is_token_site, quantity_name, spread
-from wellcond.probes.rows import Row
+from wellcond.diagnosis.page.words import AS_IT_IS, Side, in_order, quantities_in_order, quantity_name, spread
+from wellcond.probes.rows import Place, Row, is_token_site
 
 
 def tables(sides: Sequence[Side]) -> list[report.Table]:
@@ -17,22 +17,21 @@ def tables(sides: Sequence[Side]) -> list[report.Table]:
             attention = [row for row in rows if not is_token_site(row.site)]
             for what, kept in (("tokens", token), ("attention", attention)):
                 if kept:
-                    made.append(_pivot(side.hover(f"{what}, {variant}"), kept))
+                    made.append(_pivot(side.lettered(f"{what}, {variant}"), kept))
         if diagnosis.advice is not None and diagnosis.advice.sweep:
             sweep: list[list[report.Cell]] = [
                 [step.method.upper(), step.epsilon, step.log_kappa, step.num_infinite]
                 for step in diagnosis.advice.sweep
             ]
             columns = ["method", "ε", "log κ", "images without a finite κ"]
-            made.append(report.Table(columns=columns, rows=sweep, folded=side.hover("graying of the images")))
+            made.append(report.Table(columns=columns, rows=sweep, folded=side.lettered("graying of the images")))
     return made
 
 
 def _pivot(title: str, rows: Sequence[Row]) -> report.Table:
     """A line for each place, a column for each quantity."""
-    found = {row.quantity for row in rows}
-    quantities = [q for q in QUANTITIES if q in found] + sorted(found - set(QUANTITIES))
-    by_place: dict[tuple[int, str], dict[str, Row]] = {}
+    quantities = quantities_in_order(row.quantity for row in rows)
+    by_place: dict[Place, dict[str, Row]] = {}
     for row in rows:
         by_place.setdefault((row.layer, row.site), {})[row.quantity] = row
     order = in_order(row.site for row in rows)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from wellcond import report
-from wellcond.diagnosis.page.words import Side, colour, in_order, short, site_name
+from wellcond.diagnosis.page.words import Side, colour, corner_note, in_order, short, site_name
 from wellcond.diagnosis.result import SiteSpectrum
 
 _POINTS = 80  # of a curve: what a screen shows, so that 24 blocks make no large file
@@ -72,7 +72,7 @@ def thinned(length: int, points: int) -> list[int]:
 
 def _traces(side: Side, spectrum: SiteSpectrum, low: float) -> list[dict[str, Any]]:
     kept = _drawn(spectrum, _POINTS)
-    head = side.hover(f"<b>block {spectrum.layer}</b> · {site_name(spectrum.site)} · {spectrum.n} × {spectrum.d}")
+    head = side.lettered(f"<b>block {spectrum.layer}</b> · {site_name(spectrum.site)} · {spectrum.n} × {spectrum.d}")
     line = {
         "type": "scatter",
         "mode": "lines+markers" if len(kept) < 12 else "lines",
@@ -128,9 +128,8 @@ def _floor_below(
     """Where the floor is far under the curve, a word at the edge instead of an empty half of the chart."""
     if not _far_below(spectrum, low):
         return [(when, {"annotations": []})]
-    place = {"xref": "paper", "yref": "paper", "x": 0.01, "y": 0.01, "xanchor": "left", "yanchor": "bottom"}
     text = f"↓ numerical floor at −{abs(spectrum.floor or 0):.1f}"
-    return [(when, {"annotations": [{**place, "text": text, "showarrow": False, "font": {"size": 12}}]})]
+    return [(when, {"annotations": [corner_note(text)]})]
 
 
 def _far_below(spectrum: SiteSpectrum, low: float) -> bool:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from wellcond import report
 from wellcond.diagnosis.result import Diagnosis
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import Place, Row
 
-SITES = {
+SITE_NAMES = {
     "sab_in": "block input",
     "sab_out": "① attention alone",
     "sab_sum": "①+② attention + skip",
@@ -22,7 +22,7 @@ SITES = {
     "ffn_out": "③ MLP alone",
     "ffn_sum": "③+④ MLP + skip",
 }
-BRIEF_SITES = {  # beside the rows of a heat map
+BRIEF_SITE_NAMES = {  # beside the rows of a heat map
     "sab_out": "① attention",
     "sab_sum": "①+② with skip",
     "lpi_out": "patch mixing",
@@ -39,7 +39,7 @@ SITE_COLOUR = {
     "ffn_out": "#6c5fe0",
     "ffn_sum": "#a29ff3",
 }
-QUANTITIES = {
+QUANTITY_NAMES = {
     "log_kappa": "log κ",
     "effective_rank": "effective rank",
     "stable_rank": "stable rank",
@@ -64,41 +64,48 @@ class Side:
     def dash(self) -> str:
         return "dash" if self.letter == "B" else "solid"
 
-    def hover(self, text: str) -> str:
+    def lettered(self, text: str) -> str:
         return f"{self.letter}: {text}" if self.letter else text
-
-
-Place = tuple[int, str]  # layer, site
 
 
 def of_quantity(rows: Iterable[Row], quantity: str) -> dict[Place, Row]:
     return {(row.layer, row.site): row for row in rows if row.quantity == quantity}
 
 
-def is_token_site(site: str) -> bool:
-    return site != "attention" and not site.startswith("head_")
-
-
 def in_order(sites: Iterable[str]) -> list[str]:
     """Sites in the order in which a block computes them; names that we do not know come last."""
-    known = list(SITES)
+    known = list(SITE_NAMES)
     return sorted(set(sites), key=lambda site: (known.index(site) if site in known else len(known), site))
 
 
 def site_name(site: str) -> str:
-    return SITES.get(site) or report.plotly_text(site, 30)
+    return SITE_NAMES.get(site) or report.plotly_text(site, 30)
 
 
 def brief_site_name(site: str) -> str:
-    return BRIEF_SITES.get(site) or site_name(site)
+    return BRIEF_SITE_NAMES.get(site) or site_name(site)
 
 
 def colour(site: str) -> str:
     return SITE_COLOUR.get(site, report.BEFORE)
 
 
+def quantities_in_order(found: Iterable[str]) -> list[str]:
+    """As they are defined; names that we do not know come last."""
+    names = set(found)
+    return [q for q in QUANTITY_NAMES if q in names] + sorted(names - set(QUANTITY_NAMES))
+
+
 def quantity_name(quantity: str) -> str:
-    return QUANTITIES.get(quantity) or quantity.replace("_", " ")
+    return QUANTITY_NAMES.get(quantity) or quantity.replace("_", " ")
+
+
+def images_in_words(count: int) -> str:
+    """
+    >>> images_in_words(1), images_in_words(64)
+    ('1 image', '64 images')
+    """
+    return f"{count} image{'' if count == 1 else 's'}"
 
 
 def short(value: float | None, digits: int = 4) -> float | None:
@@ -168,3 +175,9 @@ def block_axis(layers: Iterable[int]) -> dict:
     first, last = (layers[0], layers[-1]) if layers else (0, 0)
     ticks = {"dtick": 1} if last - first < 16 else {}
     return {"title": {"text": "block"}, "range": [first - 0.5, last + 0.5], "tickformat": "d", **ticks}
+
+
+def corner_note(text: str) -> dict:
+    """An annotation at the lower left edge of a chart: for what lies below it."""
+    place = {"xref": "paper", "yref": "paper", "x": 0.01, "y": 0.01, "xanchor": "left", "yanchor": "bottom"}
+    return place | {"text": text, "showarrow": False, "font": {"size": 12}}
