@@ -136,6 +136,7 @@ HAND = Diagnosis(
         row(1, "ffn_sum", 13.0),
         row(1, "sab_out", None, floor_count=0.0),
     ],
+    spectra=[SiteSpectrum(layer=1, site="sab_in", log_sigma=(0.0,), std=(0.0,), floor=-15.42, n=197, d=192)],
     findings=[Finding(kind="graying", severity="warning", layer=None, text="[bold]a", evidence="b [1/2]", remedy="c")],
     missing=["Jacobian: none"],
 )
@@ -145,9 +146,12 @@ def test_rows_above_a_limit_worst_first():
     def places(limit):
         return [(r.layer, r.site) for r in HAND.above(limit)]
 
-    assert places(8) == [(1, "sab_in"), (1, "sab_out"), (1, "ffn_sum"), (0, "sab_sum"), (0, "sab_out")]
-    assert places(12.5) == [(1, "sab_in"), (1, "sab_out"), (1, "ffn_sum")]
-    assert places(1e9) == [(1, "sab_in"), (1, "sab_out")]
+    infinite = [(0, "sab_sum"), (1, "sab_in"), (1, "sab_out")]  # the first on one of two images
+    assert places(8) == [*infinite, (1, "ffn_sum"), (0, "sab_out")]
+    assert places(12.5) == [*infinite, (1, "ffn_sum")]
+    assert places(1e9) == infinite
+    rows = [dataclasses.replace(row(0, "sab_sum", 12.5, num_infinite=k), num_images=3) for k in (1, 2)]
+    assert dataclasses.replace(HAND, rows=rows).above(20) == rows[1:]
     with pytest.raises(ValueError, match="limit=nan"):
         HAND.above(math.nan)
 
@@ -158,7 +162,8 @@ def test_the_table_fits_and_says_what_is_infinite(width):
     assert max(map(len, text.splitlines())) <= width
     assert "\x1b" not in text and text == text.rstrip()
     flat = " ".join(text.split())
-    assert "12.50" in flat and "∞" in flat and "+1∞" in flat and "–" in flat
+    assert "12.50" in flat and "+1∞" in flat and "–" in flat
+    assert width == 40 or "> 15.4" in flat  # what is known where κ is not: 1/floor
     assert ("± 0.25" in flat) == (width >= 76)
     assert "[bold]a" in flat and "b [1/2]" in flat and "not measured: Jacobian: none" in flat
     assert "197 × 192" in flat

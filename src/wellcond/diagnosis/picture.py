@@ -46,7 +46,8 @@ def papers_picture(sites: Sites, attends: bool = True) -> Finding:
             True,
             text="As in the papers: attention's output is far worse conditioned than the sums after it.",
             evidence=evidence,
-            remedy="What the papers say of skips and graying applies to this model.",
+            remedy="What the papers say of skips and graying may apply here. They speak of trained models in float32: "
+            "random weights show the picture too, and in half precision rounding alone can draw it.",
         )
     return _finding(
         False,

@@ -112,7 +112,11 @@ class Diagnosis:
     arithmetic: str = "float32"  # of the model's forward pass
 
     def above(self, limit: float) -> list[Row]:
-        """Rows of log κ at the five sites that exceed `limit`, worst first; one without a finite value exceeds any."""
+        """Rows of log κ at the five sites that exceed `limit`, worst first.
+
+        A value is a mean over the images with a finite κ: a row that is infinite on half of its images or more exceeds
+        any limit, whatever the others say.
+        """
         if not isinstance(limit, int | float) or math.isnan(limit):
             raise ValueError(f"limit={limit!r} is no number; give a log κ, e.g. 12")
         over = [row for row in self.rows if row.quantity == "log_kappa" and row.site in SITES and _size(row) > limit]
@@ -151,4 +155,4 @@ class Diagnosis:
 
 
 def _size(row: Row) -> float:
-    return math.inf if row.value is None else row.value
+    return math.inf if row.value is None or 2 * row.num_infinite >= row.num_images else row.value

@@ -34,14 +34,16 @@ def renderable(diagnosis: Diagnosis, width: int = 100) -> Any:
     caption = f"log κ, mean ± deviation over images; tokens {', '.join(shapes)}"
     marked = any(row.num_infinite or row.floor_count for row in cells.values())
     if marked:
-        caption += "; ∞ rank-deficient as far as the arithmetic can tell, +k∞ so on k images, – no κ"
+        caption += "; > x: singular as far as the arithmetic can tell, log κ is above x; +k∞ so on k images; – no κ"
     table = Table(title=Text(head), caption=Text(caption), title_justify="left", caption_justify="left")
     table.add_column("block", justify="right")
     sites = [site for site in SITES if any(place[1] == site for place in cells)]
+    floors = {(spectrum.layer, spectrum.site): spectrum.floor for spectrum in diagnosis.spectra}
     for site in sites:
         table.add_column(site, justify="right")
     for layer in sorted({layer for layer, _ in cells}):
-        table.add_row(str(layer), *(_cell(cells.get((layer, site)), width >= _WITH_STD) for site in sites))
+        row = [_cell(cells.get((layer, site)), floors.get((layer, site)), width >= _WITH_STD) for site in sites]
+        table.add_row(str(layer), *row)
     parts: list[Any] = [table]
     for finding in diagnosis.findings:
         text = Text(f"{finding.severity}: ", style=f"bold {_COLOUR.get(finding.severity, '')}")
@@ -52,10 +54,11 @@ def renderable(diagnosis: Diagnosis, width: int = 100) -> Any:
     return Group(*parts)
 
 
-def _cell(row: Row | None, with_std: bool) -> str:
+def _cell(row: Row | None, floor: float | None, with_std: bool) -> str:
+    """`floor` is ln(floor/σ_max): what is known where κ is not is that it lies above 1/floor."""
     if row is None:
         return ""
     if row.value is None:
-        return "∞" if row.floor_count else "–"
+        return "–" if not row.floor_count else "∞" if floor is None else f"> {-floor:.1f}"
     text = f"{row.value:.2f}" + (f" ± {row.std:.2f}" if with_std else "")
     return f"{text} +{row.num_infinite}∞" if row.num_infinite else text

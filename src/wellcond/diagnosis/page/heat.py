@@ -132,6 +132,12 @@ def _map(table: dict[Place, Row], paint: dict[str, Any], order: Callable, name: 
     cells = _cells(values, hovers, order, name, _brief)
     if paint["log"]:
         cells["z"] = [[None if z is None else short(math.log10(z)) for z in line] for line in cells["z"]]
+    worst = {place for place, row in table.items() if is_infinite(row)}  # in the strongest colour, not in none
+    lines = zip(order(site for _, site in table), cells["z"], strict=True)
+    cells["z"] = [
+        [paint["zmax"] if (layer, site) in worst else z for layer, z in zip(cells["x"], line, strict=True)]
+        for site, line in lines
+    ]
     cells |= {"zmin": paint["zmin"], "zmax": paint["zmax"], "colorbar": paint["colorbar"]}
     empty = [place for place in sorted(table) if table[place].value is None]
     signs = {

@@ -77,6 +77,11 @@ def known(sides: Sequence[Side]) -> report.Table:
     return report.Table(columns=["sub-block", "image", "κ of the Jacobian", "spectrum"], rows=rows, folded=folded)
 
 
+def _dash(curve: JacobianCurve, share: float) -> str:
+    """Curves that lie on one another are told apart by more than a shade; the lowest ε is solid."""
+    return "solid" if curve.method is None or share == 1 else "dot" if share < 0.5 else "dashdot"
+
+
 def _traces(curve: JacobianCurve, share: float) -> list[dict[str, Any]]:
     kept = [p for p in thinned(len(curve.sigma), _POINTS) if curve.sigma[p] > 0]
     paint = (
@@ -92,7 +97,7 @@ def _traces(curve: JacobianCurve, share: float) -> list[dict[str, Any]]:
         "legendgroup": name,
         "x": [p + 1 for p in kept],
         "y": [short(curve.sigma[p]) for p in kept],
-        "line": {"color": paint, "width": 3 if curve.method is None else 2},
+        "line": {"color": paint, "width": 3 if curve.method is None else 2, "dash": _dash(curve, share)},
         "marker": {"size": 5},
         "hovertemplate": f"<b>{name}</b><br>σ<sub>%{{x}}</sub> = %{{y:.3g}}<extra></extra>",
     }
