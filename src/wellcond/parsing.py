@@ -77,7 +77,7 @@ def _run_tyro(
     kind: type[Config], verb: str, arguments: list[str], default: Config | None = None
 ) -> tuple[Config, list[str]]:
     pairs = () if default is not None else (tyro.conf.FlagCreatePairsOff,)  # an override switches off, too
-    given = {} if default is None else {"default": default}
+    given: dict[str, Any] = {} if default is None else {"default": default}
     return tyro.cli(
         kind,
         prog=f"wellcond {verb}",
