@@ -97,7 +97,7 @@ def _monitor(config: BenchConfig) -> tuple[list[dict[str, Any]], dict[str, Any]]
     work = workloads.training("b", device=config.device, quick=config.quick)
     pictures = load_pictures(config.data, count=work.batch, size=work.size, seed=SEED)
     images = normalise(pictures.pixels, config.device)
-    rows = monitor.rows(images, device=config.device, quick=config.quick, rounds=2 if config.quick else 4)
+    rows = monitor.rows(images, device=config.device, quick=config.quick, rounds=2 if config.quick else 3)
     return rows, {"images": pictures.source, "seeds": SEEDS, "model": work.title, "num_images": len(images)}
 
 

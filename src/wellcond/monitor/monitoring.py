@@ -53,7 +53,7 @@ class Monitor:
     def __init__(
         self,
         model: nn.Module,
-        every: int = 100,
+        every: int = 200,
         *,
         images: Tensor | int = 8,
         quantities: Collection[str] = TOKEN_QUANTITIES,
