@@ -193,7 +193,9 @@ def start(
     """Processes of a run; `fault` is for `rank`."""
     port = free_port()
     processes = [
-        _CONTEXT.Process(target=child, args=(config, str(out), supply, fault if r == rank else None, r, world_size, port))
+        _CONTEXT.Process(
+            target=child, args=(config, str(out), supply, fault if r == rank else None, r, world_size, port)
+        )
         for r in range(world_size)
     ]
     for process in processes:

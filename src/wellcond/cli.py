@@ -1,9 +1,10 @@
 """The command `wellcond`: parse → config → one call. Floor 9.
 
 Exit status: 0 done, 1 a finding over the user's threshold, 2 a mistake in the input, told in one line on
-stderr; `train` has two more (recipes/starting.py). A verb is a config dataclass, whose fields are the options, and a
-module, whose `run(config)` does the work; a module may have a `parse(arguments)` of its own. The overview is plain text, so `wellcond --help` imports nothing; a verb's own help comes from
-tyro, and torch is imported only when work begins.
+stderr; `train` has two more (recipes/starting.py). A verb is a config dataclass, whose fields are the options,
+and a module, whose `run(config)` does the work; a module may have a `parse(arguments)` of its own. The overview
+is plain text, so `wellcond --help` imports nothing; a verb's own help comes from tyro, and torch is imported
+only when work begins.
 """
 
 import difflib
@@ -160,8 +161,9 @@ def _parse(name: str, arguments: list[str]):
 
 def _nearest(word: str, known: Sequence[str], see: str = "") -> str:
     word = word.split("=")[0].lower()
-    near = [k for k in known if len(word) > 2 and k.startswith(word)] or difflib.get_close_matches(word, known, n=1)
+    near = [k for k in known if len(word) > 2 and k.startswith(word)]
     near = near or [k for k in known if k.endswith(f".{word.lstrip('-')}")]  # --lr for --optim.lr
+    near = near or difflib.get_close_matches(word, known, n=1)
     command = f"wellcond {see} --help" if see else "wellcond --help"
     return f"did you mean {near[0]!r}?" if near else f"see {command}"
 

@@ -17,7 +17,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Run:
     def read_config(self) -> str:
         """The text of config.json; ValueError where there is no run."""
         if not self.exists():
-            what = "is not a run directory" if self.path.is_dir() else "does not exist"
+            what = "is not a run directory" if self.path.exists() else "does not exist"
             raise ValueError(f"{str(self.path)!r} {what} (no config.json); name the --out of a training run")
         return (self.path / CONFIG).read_text()
 
@@ -108,6 +108,7 @@ class Run:
         except ImportError:  # not on Windows
             yield
             return
+        made = [p for p in (self.path, *self.path.parents) if not p.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
             try:
@@ -121,14 +122,12 @@ class Run:
             try:
                 yield
             except BaseException:
-                self._leave_nothing()
+                if not self.exists():  # it never became a run: no lock and no empty folder of it stay
+                    (self.path / ".lock").unlink(missing_ok=True)
+                    with suppress(OSError):
+                        for folder in made:
+                            folder.rmdir()
                 raise
-
-    def _leave_nothing(self) -> None:
-        """A folder that never became a run goes away again."""
-        if [p.name for p in self.path.iterdir()] == [".lock"]:
-            (self.path / ".lock").unlink()
-            self.path.rmdir()
 
 
 class Log:

@@ -1,4 +1,4 @@
-"""`wellcond evaluate RUN`: judges of a trained run → a table, and rows of evaluation.json in the run directory. Floor 8.
+"""`wellcond evaluate RUN`: judges of a trained run → a table, and rows of its evaluation.json. Floor 8.
 
 The model is that of the newest whole checkpoint, as it was trained (grayed, skipless, with linear attention, averaged
 where the run keeps an average), in the precision of its training; so with the run's own data it gives the number that
@@ -7,8 +7,7 @@ training ended with. `wellcond.evaluation` judges; this room brings it the model
     options     the options            pictures    both halves of the data, as batches
 """
 
-import sys
-from pathlib import Path
+import shlex
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -37,8 +36,9 @@ def run(command: EvaluateCommand) -> None:
     directory = Run(command.run)
     subject, data = _subject(command)
     step = checkpoints.steps(directory.checkpoints)[0]
-    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
-    origin = results.origin(" ".join(words), next(subject.model.parameters()).device.type)
+    words = ["wellcond", "evaluate", str(command.run), "--with", *command.judges]
+    words += ["--data", command.data] if command.data else []
+    origin = results.origin(shlex.join(words), next(subject.model.parameters()).device.type)
     directory.evaluations()  # a damaged file is told before the work
     shown = Table("judge", "what", "value", title=f"{command.run}, step {step}, on {data}")
     for judge in dict.fromkeys(command.judges):
@@ -76,7 +76,5 @@ def _subject(command: EvaluateCommand) -> "tuple[Subject, str]":
         with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
             return model(images.to(DTYPES[config.precision])).float()
 
-    subject = Subject(
-        model=model, forward=forward, batches=pictures.batches, num_classes=config.model.num_classes
-    )
+    subject = Subject(model=model, forward=forward, batches=pictures.batches, num_classes=config.model.num_classes)
     return subject, command.data or config.data.val

@@ -30,12 +30,12 @@ def run(config: RecipesConfig) -> None:
 
 
 def table() -> Table:
-    shown = Table("name", "model", "data", "epochs", "reproduces", box=SIMPLE, pad_edge=False)
-    shown.columns[0].no_wrap = True
+    shown = Table("name", "model", "data", "epochs", "reproduces", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in shown.columns[:4]:
+        column.no_wrap = True
     for name, recipe in RECIPES.items():
         config = get(name)
         model, data = config.model, config.data.train.partition(":")[0]
         family = "_".join(word for word in model.name.split("_") if not word.startswith(("patch", "window", "224")))
-        patch = f"/{model.patch_size}" if model.patch_size else ""
-        shown.add_row(name, f"{family} {model.image_size}{patch}", data, str(config.epochs), recipe.reproduces)
+        shown.add_row(name, family, data, str(config.epochs), recipe.reproduces)
     return shown

@@ -26,6 +26,7 @@ from rich.table import Table
 
 from .. import parsing
 from ..config import TrainConfig, from_json
+from ..runs import Run
 from . import get
 from .changing import changed
 
@@ -100,16 +101,17 @@ def run(command: TrainCommand) -> int:
     """Train, print where things are."""
     config = command.config
     out = command.out or Path("runs") / f"{config.recipe}-seed{config.seed}"
-    _check_sources(config)
+    main = int(os.environ.get("RANK", 0)) == 0
+    if main:  # the others are ended by torchrun
+        _check_sources(config)
+        if not Run(out).exists():
+            _check_model(config)
 
     import torch
 
     from ..training import Diverged, Stopped, train
 
-    main = int(os.environ.get("RANK", 0)) == 0
     console = Console(stderr=True, highlight=False) if main else None
-    if console is not None:
-        console.print(f"{config.recipe} → {out}", markup=False)
     try:
         with _told_in_a_line(console):
             summary = train(config, out, console=console)
@@ -138,6 +140,23 @@ def _check_sources(config: TrainConfig) -> None:
             open_split(name, half, image_size=config.data.image_size)  # type: ignore[arg-type]
         except ValueError as error:
             raise ValueError(f"data.{half}: {error}; say where with --data") from None
+
+
+def _check_model(config: TrainConfig) -> None:
+    """Before a run directory is made: can the model be built, and does it take a picture of that size?"""
+    import torch
+
+    from ..training import build_model
+
+    size = config.model.image_size
+    try:
+        with torch.no_grad():
+            build_model(config.model, config.seed).eval()(torch.zeros(1, 3, size, size))
+    except (AssertionError, RuntimeError, TypeError) as error:  # of timm
+        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"{config.model.name} does not take these sizes: {why[:150]}; look at the --model options"
+        ) from None
 
 
 @contextmanager

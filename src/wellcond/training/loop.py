@@ -96,6 +96,13 @@ class Loop:
         self.warned: set[str] = set()
 
     def run(self) -> Summary:
+        """To the end; a full disk ends it with words about what is safe."""
+        try:
+            return self._run()
+        except OSError as error:
+            raise checkpoints.told(error, self.trainer.run.checkpoints, self.trainer.tally.step) from None
+
+    def _run(self) -> Summary:
         trainer = self.trainer
         if trainer.saved_step is None:
             trainer.save()  # what a rollback before the first checkpoint returns to
@@ -106,8 +113,6 @@ class Loop:
             except NotFinite as error:
                 trainer.roll_back(f"{error} is not finite")
                 continue
-            except OSError as error:
-                raise checkpoints.told(error, trainer.run.checkpoints, trainer.tally.step) from None
             if stopping:
                 message = f"stopped at step {trainer.tally.step}, saved; the same command continues"
                 self.teller.say(message)
@@ -217,7 +222,7 @@ def check_classes(config: TrainConfig, num_classes: int) -> None:
 def _begin(run: Run, config: TrainConfig, processes: Processes) -> None:
     if not run.exists():
         run.create(to_json(config))
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "wellcond"), *sys.argv[1:]])
     start = results.origin(command, processes.device.type)
     changed = changed_fields(config_of(run), config)
     now = {name: new if isinstance(new, str | int | float | None) else str(new) for name, (_, new) in changed.items()}

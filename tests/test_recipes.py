@@ -1,0 +1,152 @@
+"""Recipes: complete, the papers' values, each with an honest card, and each trains on a stand-in of its own data."""
+
+import dataclasses
+
+import pytest
+import torch
+from recipe_cases import NAMES, stand_in
+
+from wellcond import recipes
+from wellcond.cli import main
+from wellcond.config import TrainConfig, from_json, to_json
+from wellcond.runs import Run
+from wellcond.training import build_model
+
+IMAGENET = [name for name in NAMES if name.startswith("imagenet")]
+SMALL = [name for name in NAMES if not name.startswith(("imagenet", "procedural"))]
+
+
+def test_the_names_are_fixed():
+    assert tuple(recipes.RECIPES) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_is_a_whole_config(name):
+    config = recipes.get(name)
+    assert config.recipe == name
+    assert from_json(to_json(config), TrainConfig) == config
+    assert config == recipes.get(name)
+    assert recipes.get(name, epochs=2).epochs == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_says_what_a_card_says(name):
+    lines = recipes.card(name).splitlines()
+    words = {line.split()[0] for line in lines[2:] if not line.startswith(" ")}
+    assert words == {"command", "variants", "hardware", "time", "expected", "paper"}
+    command = next(line for line in lines if line.startswith("command"))
+    assert f"wellcond train {name} " in f"{command} "
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_sets_are_trained_as_the_lab_does(name):
+    config = recipes.get(name)
+    optim = config.optim
+    assert (optim.name, optim.lr, optim.min_lr, optim.weight_decay, optim.clip) == ("adamw", 1e-3, 1e-6, 0.01, 3.0)
+    assert (config.epochs, optim.warmup_epochs, config.batch_size) == (200, 10, 512)
+    assert config.data.augment.randaugment == "rand-m9-mstd0.5-inc1"
+    assert recipes.get(name, epochs=20).optim.warmup_epochs == 1
+
+
+@pytest.mark.parametrize("name", IMAGENET)
+def test_imagenet_is_trained_as_deit_does(name):
+    config = recipes.get(name)
+    augment, optim = config.data.augment, config.optim
+    assert (config.epochs, optim.warmup_epochs, optim.weight_decay, optim.lr) == (300, 5, 0.05, 1e-3)
+    assert (augment.mixup, augment.cutmix, augment.erase, augment.smoothing) == (0.8, 1.0, 0.25, 0.1)
+    assert (augment.crop, augment.randaugment, augment.repeats) == ("resized", "rand-m9-mstd0.5-inc1", 3)
+    assert (config.model.drop_path, config.model.num_classes, config.model.image_size) == (0.1, 1000, 224)
+    assert recipes.get(name, batch_size=512).optim.lr == 5e-4
+
+
+def test_overrides_by_dotted_name():
+    config = recipes.get("cifar10-vit-tiny", seed=3, **{"optim.lr": 5e-4, "data.train": "a", "data.val": "b"})
+    assert (config.seed, config.optim.lr, config.data.train, config.data.val) == (3, 5e-4, "a", "b")
+    linear = recipes.get("cifar10-vit-tiny", **{"model.attention": "linear", "model.k": 8.0})  # one needs the other
+    assert linear.model == dataclasses.replace(config.model, attention="linear", k=8.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "words"),
+    [
+        ("cifar10-vit-tinny", {}, ["'cifar10-vit-tinny'", "cifar10-vit-tiny"]),
+        ("xyz", {}, ["'xyz'", "wellcond recipes"]),
+        ("cifar10-vit-tiny", {"optim.lrr": 1}, ["'optim.lrr'", "'optim.lr'"]),
+        ("cifar10-vit-tiny", {"lr": 1}, ["'lr'", "'optim.lr'"]),
+        ("cifar10-vit-tiny", {"epochs": 0}, ["epochs is 0"]),
+        ("cifar10-vit-tiny", {"optim.lr": -1.0}, ["optim.lr is -1.0"]),
+    ],
+)
+def test_mistakes_are_named(name, overrides, words):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        recipes.get(name, **overrides)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_the_table_lists_all(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["recipes"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in NAMES)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_one_recipe_is_shown_with_its_card_and_config(capsys, tmp_path):
+    assert main(["recipes", "imagenet-vit-b"]) == 0
+    text = capsys.readouterr().out
+    assert "torchrun" in text and "81.0/95.3" in text
+    assert from_json(text[text.index("{") :], TrainConfig) == recipes.get("imagenet-vit-b")
+    assert main(["recipes", "imagenet-vit-b", "--json"]) == 0
+    assert from_json(capsys.readouterr().out, TrainConfig) == recipes.get("imagenet-vit-b")
+
+
+def trained(name: str, tmp_path, *options: str) -> Run:
+    """Two steps of a recipe through the command, on pictures of the real size and number of classes."""
+    config = recipes.get(name)
+    data = stand_in(tmp_path / "data", config.model.image_size, config.model.num_classes)
+    words = [f"--data={data}", f"--data.cache={tmp_path / 'cache'}", f"--out={tmp_path / 'run'}"]
+    words += ["--epochs=1", "--batch-size=2", "--monitor-images=1", "--log-every=1", "--device=cpu"]
+    assert main(["train", name, *words, *options]) == 0
+    run = Run(tmp_path / "run")
+    losses = [row["loss"] for row in run.rows() if row["kind"] == "train"]
+    assert len(losses) == 2 and all(losses)
+    summary = run.read_summary()
+    assert summary is not None and summary["steps"] == 2 and summary["skipped"] == 0
+    return run
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in IMAGENET])
+def test_two_steps(name, tmp_path, capsys):
+    run = trained(name, tmp_path)
+    probes = [row for row in run.rows() if row["kind"] == "probe"]
+    assert any(row["quantity"] == "log_kappa" and row["value"] is not None for row in probes)
+
+
+SHALLOW = {"imagenet-vit-b": "4", "imagenet-cait-s24": "6"}  # blocks of those that would take longest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IMAGENET)
+def test_two_steps_of_imagenet(name, tmp_path, capsys):
+    """At 224 px and with everything that the recipe has, but each picture twice in a batch of two."""
+    depth = ["--model.options", "depth", SHALLOW[name]] if name in SHALLOW else []
+    trained(name, tmp_path, "--data.augment.repeats=2", "--monitor-every=0", "--keep=1", *depth)
+
+
+MILLIONS = {  # of weights, as the papers of these models have them
+    "cifar10-vit-tiny": 5.4,
+    "imagenet-vit-s": 22.1,
+    "imagenet-vit-b": 86.6,
+    "imagenet-swin-s": 49.6,
+    "imagenet-cait-s24": 46.9,
+    "imagenet-pvt-v2-b3": 45.2,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_is_the_one_that_is_meant(name):
+    with torch.device("meta"):  # shapes only
+        model = build_model(recipes.get(name).model)
+    count = sum(p.numel() for p in model.parameters()) / 1e6
+    assert count == pytest.approx(MILLIONS.get(name, count), rel=0.02)
+    assert count > 0

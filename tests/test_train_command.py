@@ -1,0 +1,277 @@
+"""train → evaluate → load through the command; resuming, torchrun, and mistakes in one line."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from recipe_cases import stand_in
+from training_cases import final, free_port
+
+import wellcond
+from wellcond import recipes
+from wellcond.blocks import adapted_blocks
+from wellcond.cli import main
+from wellcond.config import TrainConfig, from_json, to_json
+from wellcond.recipes.starting import parse
+from wellcond.runs import Run
+from wellcond.training import build_model, trainer
+
+# 16 px, 2 blocks, 2 epochs of 3 steps
+TINY = ["--model.image-size=16", "--data.image-size=16", "--epochs=2", "--batch-size=8", "--monitor-images=2"]
+TINY += ["--model.options", "embed_dim", "16", "depth", "2", "num_heads", "2", "--device=cpu", "--log-every=1"]
+TINY += ["--data.train=procedural:24", "--data.val=procedural:11"]
+VARIANT = ["--model.graying.method", "dct", "--model.graying.epsilon", "0.9", "--model.cut-mlp-skips"]
+VARIANT += ["--model.attention", "linear", "--model.k", "4"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> str:
+    return f"--data.cache={tmp_path_factory.mktemp('cache')}"
+
+
+@pytest.fixture(scope="module")
+def straight(cache, tmp_path_factory) -> Path:
+    """A finished run."""
+    out = tmp_path_factory.mktemp("straight") / "run"
+    assert main(["train", "procedural-vit", *TINY, cache, "--out", str(out), *VARIANT]) == 0
+    return out
+
+
+def test_train_tells_where_things_are(straight, cache, capsys):
+    """The same command on a finished run changes nothing and tells again."""
+    before = final(straight)
+    assert main(["train", "procedural-vit", *TINY, cache, "--out", str(straight), *VARIANT]) == 0
+    captured = capsys.readouterr()
+    assert "top-1" in captured.out and "metrics.jsonl" in captured.out and "wellcond evaluate" in captured.out
+    assert final(straight) == before
+    assert (Run(straight).read_summary() or {})["steps"] == 6
+
+
+def test_load_gives_the_model_as_it_was_trained(straight):
+    model = wellcond.load(straight)
+    assert not model.training
+    config = from_json(Run(straight).read_config(), TrainConfig)
+    assert (config.model.graying.method, config.model.attention, config.model.cut_mlp_skips) == ("dct", "linear", True)
+    images = torch.randn(3, 3, 16, 16)
+    with torch.no_grad():
+        logits = model(images)
+        for field in ("graying", "attention", "cut_mlp_skips"):  # each of them is at work
+            plain = recipes.get("procedural-vit").model
+            changes = {field: getattr(plain, field)} | ({"k": None} if field == "attention" else {})
+            other = build_model(replace(config.model, **changes)).eval()
+            other.load_state_dict(model.state_dict())
+            assert not torch.allclose(other(images), logits), field
+    assert [block.mlp_gain for block in adapted_blocks(model)] == [0, 0]
+
+
+def test_evaluate_gives_the_number_that_training_ended_with(straight, capsys):
+    summary = Run(straight).read_summary() or {}
+    assert main(["evaluate", str(straight), "--with", "accuracy", "--batch-size", "4"]) == 0
+    out = capsys.readouterr().out
+    assert f"{summary['top1']:.2f}" in out and "evaluation.json" in out
+    (row,) = Run(straight).evaluations()
+    assert (row["judge"], row["data"], row["step"]) == ("accuracy", "procedural:11", 6)
+    assert row["values"] == {"top1": summary["top1"], "top5": summary["top5"], "images": 11}
+    assert row["command"].startswith("wellcond evaluate ")
+    assert main(["evaluate", str(straight)]) == 0  # again: in its place
+    assert len(Run(straight).evaluations()) == 1
+    assert main(["evaluate", str(straight), "--data", "procedural:20"]) == 0  # others: beside it
+    assert [row["values"]["images"] for row in Run(straight).evaluations()] == [11, 20]
+
+
+def test_a_config_file_is_a_recipe(straight, cache, tmp_path, capsys):
+    """The config.json of one run starts another one like it."""
+    path = straight / "config.json"
+    assert main(["train", str(path), "--device=cpu", "--out", str(tmp_path / "run")]) == 0
+    assert final(tmp_path / "run") == final(straight)
+
+
+def test_a_stop_is_exit_75_and_the_same_command_goes_on(straight, cache, tmp_path, monkeypatch, capsys):
+    words = ["train", "procedural-vit", *TINY, cache, "--out", str(tmp_path / "run"), *VARIANT]
+    advance = trainer.Trainer.advance
+
+    def interrupted(self, stop):
+        if self.tally.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return advance(self, stop)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer.Trainer, "advance", interrupted)
+        assert main(words) == 75
+    assert "the same command continues" in capsys.readouterr().err
+    assert main(words) == 0
+    assert "continuing from step" in capsys.readouterr().err
+    assert final(tmp_path / "run") == final(straight)
+
+
+def test_divergence_is_exit_1(cache, tmp_path, monkeypatch, capsys):
+    def nan(*_):
+        return torch.full((8, 3, 16, 16), float("nan")), torch.zeros(8, dtype=torch.long)
+
+    monkeypatch.setattr("wellcond.training.feeding.ImageSupply.prepare", nan)
+    words = ["--out", str(tmp_path / "run"), "--max-bad-steps", "2", "--optim.clip", "none"]
+    assert main(["train", "procedural-vit", *TINY, cache, *words]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("wellcond: ") and "lower optim.lr" in lines[-1]
+    assert any(line.startswith("warning: step 0 skipped") for line in lines)
+
+
+def test_without_out_the_run_has_the_name_of_its_recipe(cache, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "procedural-vit", *TINY, cache, "--seed", "3", "--epochs", "1"]) == 0
+    assert Run("runs/procedural-vit-seed3").read_summary() is not None
+
+
+def config_of(*words: str) -> TrainConfig:
+    command = parse(list(words))
+    assert command is not None
+    return command.config
+
+
+def test_options_go_on_top_of_the_recipe():
+    words = "--data D --data.val E --optim.lr 5e-4 --no-compile --optim.clip none --data.augment.randaugment none"
+    config = config_of("tiny-imagenet-vit-tiny", *words.split(), "--model.cut-attention-skips")
+    base = recipes.get("tiny-imagenet-vit-tiny")
+    assert (config.data.train, config.data.val) == ("D", "E")  # the longer name wins
+    assert (config.optim.lr, config.compile, config.optim.clip) == (5e-4, False, None)
+    assert config.data.augment == replace(base.data.augment, randaugment=None)
+    assert config.model == replace(base.model, cut_attention_skips=True)
+    assert config_of("tiny-imagenet-vit-tiny") == base
+
+
+@pytest.mark.parametrize("words", [["--epochs", "20"], ["--epochs=20"]])
+def test_warm_up_follows_the_epochs_unless_it_is_given(words):
+    assert config_of("cifar10-vit-tiny", *words).optim.warmup_epochs == 1
+    assert config_of("cifar10-vit-tiny", *words, "--optim.warmup-epochs", "3").optim.warmup_epochs == 3
+
+
+@pytest.mark.parametrize("words", [["--batch-size", "256"], ["--batch_size=256"]])
+def test_the_learning_rate_of_imagenet_follows_the_batch(words):
+    assert config_of("imagenet-vit-s", *words).optim.lr == 2.5e-4
+    assert config_of("imagenet-vit-s", *words, "--optim.lr", "1e-3").optim.lr == 1e-3
+
+
+def test_help_shows_the_values_of_the_recipe(capsys):
+    assert main(["train", "imagenet-vit-b", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "usage: wellcond train imagenet-vit-b" in text and "--optim.lr" in text and "vit_base_patch16_224" in text
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, straight) -> Path:
+    """A folder with a run, one without weights, a damaged one, and other files."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(straight, "run")
+    Path("bare").mkdir()
+    Path("bare/config.json").write_text((straight / "config.json").read_text())
+    Path("broken").mkdir()
+    Path("broken/config.json").write_text("{")
+    Path("other").mkdir()
+    Path("other/notes.txt").write_text("mine")
+    Path("text").write_text("mine")
+    Path("broken.json").write_text('{"epochs": 3}')
+    stand_in(Path("seven"), 16, 7, train=8)
+    return tmp_path
+
+
+TRAIN = ["train", "procedural-vit", *TINY]
+BAD = {
+    "no recipe": (["train"], ["a recipe first", "wellcond recipes"]),
+    "option before the recipe": (["train", "--epochs", "3"], ["a recipe first"]),
+    "bad recipe": (["train", "cifar10-vit-tinny"], ["'cifar10-vit-tinny'", "cifar10-vit-tiny"]),
+    "bad recipe to show": (["recipes", "imagenet-vit"], ["'imagenet-vit'", "imagenet-vit-s"]),
+    "two recipes to show": (["recipes", "imagenet-vit-s", "imagenet-vit-b"], ["imagenet-vit-b"]),
+    "json of all": (["recipes", "--json"], ["name the recipe"]),
+    "unknown option": ([*TRAIN, "--optim.lrr", "1"], ["'--optim.lrr'", "'--optim.lr'"]),
+    "option without its room": ([*TRAIN, "--lr", "1"], ["'--lr'", "'--optim.lr'"]),
+    "not a number": ([*TRAIN, "--optim.lr", "high"], ["--optim.lr is 'high', not a number"]),
+    "bad value": ([*TRAIN, "--optim.lr", "-1"], ["optim.lr is -1"]),
+    "bad choice": ([*TRAIN, "--precision", "fp8"], ["fp8", "bf16"]),
+    "no epochs": ([*TRAIN, "--epochs", "0"], ["epochs is 0"]),
+    "missing data": (["train", "imagenet-vit-s"], ["data.train", "'imagenet'", "--data"]),
+    "missing data, named": ([*TRAIN, "--data.val", "nowhere"], ["data.val", "'nowhere'", "--data"]),
+    "one half only": (["train", "imagenet-vit-s", "--data", "other"], ["data.train", "other"]),
+    "too few classes": ([*TRAIN, "--model.num-classes", "7"], ["10 classes", "7"]),
+    "too many classes": ([*TRAIN, "--model.num-classes", "12"], ["--model.num-classes 10", "12"]),
+    "no GPU": ([*TRAIN, "--device", "cuda"], ["'cuda'", "no GPU", "cpu"]),
+    "out is a file": ([*TRAIN, "--out", "text"], ["'text'", "file"]),
+    "out holds other files": ([*TRAIN, "--out", "other"], ["'other'", "--out"]),
+    "changed config": (
+        [*TRAIN, *VARIANT, "--out", "run", "--optim.lr", "0.1"],
+        ["optim.lr 0.001, not 0.1", "another --out"],
+    ),
+    "damaged config": ([*TRAIN, "--out", "broken"], ["broken/config.json", "not JSON"]),
+    "no such config file": (["train", "nowhere.json"], ["'nowhere.json'", "wellcond recipes"]),
+    "bad config file": (["train", "broken.json"], ["'broken.json'", "TrainConfig needs"]),
+    "model that does not fit": ([*TRAIN, "--model.name", "vit_tinny"], ["vit_tinny", "vit_tiny"]),
+    "heads that do not divide": ([*TRAIN, "--model.options", "num_heads", "5"], ["vit_tiny", "--model"]),
+    "patch that does not divide": ([*TRAIN, "--model.patch-size", "5", "--model.graying.method", "svd"], ["5"]),
+    "skips that cannot be cut": (
+        [*TRAIN, "--model.name", "resnet18", "--model.options", "--model.patch-size", "none", "--model.cut-mlp-skips"],
+        ["ResNet"],
+    ),
+    "evaluate nothing": (["evaluate"], ["a run directory"]),
+    "evaluate nowhere": (["evaluate", "nowhere"], ["'nowhere'", "does not exist"]),
+    "evaluate no run": (["evaluate", "other"], ["'other'", "not a run directory"]),
+    "evaluate a file": (["evaluate", "text"], ["'text'", "not a run directory"]),
+    "evaluate a damaged run": (["evaluate", "broken"], ["broken/config.json", "not JSON"]),
+    "evaluate before training": (["evaluate", "bare"], ["'bare'", "no whole checkpoint"]),
+    "evaluate with nobody": (["evaluate", "run", "--with", "jury"], ["jury", "accuracy"]),
+    "evaluate without judges": (["evaluate", "run", "--with"], ["--with"]),
+    "evaluate on nothing": (["evaluate", "run", "--data", "nowhere"], ["'nowhere'", "--data"]),
+    "evaluate no images at once": (["evaluate", "run", "--batch-size", "0"], ["batch size is 0"]),
+    "evaluate without GPU": (["evaluate", "run", "--device", "cuda"], ["'cuda'", "no GPU"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD.values(), ids=BAD.keys())
+def test_a_mistake_is_one_line_and_exit_2(arguments, words, place, cache, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = files(place)
+    given = [*arguments, cache] if arguments[:2] == TRAIN[:2] else arguments
+    assert main(given) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("wellcond: ") and captured.err.count("\n") == 1, captured.err
+    assert all(word in captured.err for word in words), captured.err
+    assert files(place) == before  # nothing overwritten, nothing left behind
+
+
+def files(place: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() if p.is_file() else b"" for p in place.rglob("*")}
+
+
+def test_a_run_with_more_classes_than_the_data_is_judged_but_not_with_fewer(place, capsys):
+    assert main(["evaluate", "run", "--data", "seven"]) == 0  # unnamed labels 0 … 6 of 10
+    stand_in(Path("many"), 16, 11)
+    capsys.readouterr()
+    assert main(["evaluate", "run", "--data", "many"]) == 2
+    assert "11 classes" in capsys.readouterr().err
+
+
+def test_torchrun(cache, tmp_path):
+    """Two processes (gloo): only one of them talks, and the run can be loaded and judged."""
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    words += ["-m", "wellcond", "train", "procedural-vit", *TINY, cache, f"--out={tmp_path / 'run'}"]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("top-1") == 1 and done.stderr.count("epoch 2/2") == 1
+    start = json.loads((tmp_path / "run" / "env.json").read_text())["starts"][0]
+    assert start["processes"] == 2 and start["command"].startswith("wellcond train")
+    assert main(["evaluate", str(tmp_path / "run"), "--device", "cpu"]) == 0
+    (row,) = Run(tmp_path / "run").evaluations()
+    assert row["values"]["top1"] == (Run(tmp_path / "run").read_summary() or {})["top1"]
+
+
+def test_a_run_keeps_the_whole_config(straight):
+    config = from_json(Run(straight).read_config(), TrainConfig)
+    assert config.recipe == "procedural-vit"
+    assert json.loads(to_json(config)) == json.loads((straight / "config.json").read_text())
