@@ -18,7 +18,7 @@ FLOORS = {
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
     6: {"data", "evaluation", "objectives", "optim"},
-    7: {"training"},
+    7: {"runs_page", "training"},
     8: {"bench", "checkup", "photos", "demo", "reproduction"},
     9: {"cli"},
     10: {"__main__"},

@@ -40,7 +40,13 @@ VERBS = {
         "measure every block of a timm model on images, one HTML page",
         needs="a model of timm: wellcond diagnose vit_tiny_patch16_224",
     ),
-    "demo": Verb("DemoConfig", "demo", "gray generated pictures, one HTML page"),
+    "report": Verb(
+        "ReportConfig",
+        "runs_page",
+        "show training runs: curves, tables, κ by epoch, one HTML page",
+        needs="run directories: wellcond report runs/*",
+    ),
+    "demo": Verb("DemoConfig", "demo", "gray pictures and train small ViTs on them, with and without skips"),
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",

@@ -3,7 +3,7 @@
 A config is complete and frozen: what is written to `config.json` is all that a verb needs to run again.
 The docstring under a field is its help text on the command line.
 
-    verbs      GrayConfig, DiagnoseConfig, DemoConfig, BenchConfig
+    verbs      GrayConfig, DiagnoseConfig, ReportConfig, DemoConfig, BenchConfig
     model      ModelConfig, GrayingConfig: what is trained
     data       DataConfig, AugmentConfig: on what
     training   TrainConfig, OptimConfig: how; one TrainConfig is one experiment
@@ -14,7 +14,7 @@ from wellcond.config.data import IMAGENET_MEAN, IMAGENET_STD, AugmentConfig, Dat
 from wellcond.config.encoding import changed_fields, decode, from_json, to_command, to_json
 from wellcond.config.model import GrayingConfig, ModelConfig
 from wellcond.config.training import MAY_CHANGE, OptimConfig, TrainConfig
-from wellcond.config.verbs import BenchConfig, DemoConfig, DiagnoseConfig, GrayConfig
+from wellcond.config.verbs import BenchConfig, DemoConfig, DiagnoseConfig, GrayConfig, ReportConfig
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -29,6 +29,7 @@ __all__ = [
     "GrayingConfig",
     "ModelConfig",
     "OptimConfig",
+    "ReportConfig",
     "TrainConfig",
     "changed_fields",
     "decode",

@@ -1,4 +1,4 @@
-"""Configs of the verbs that look and measure: gray, diagnose, demo, bench."""
+"""Configs of the verbs that look and measure: gray, diagnose, report, demo, bench."""
 
 import math
 from dataclasses import dataclass
@@ -144,6 +144,23 @@ class DiagnoseConfig:
             raise ValueError(f"epsilon is {self.epsilon}, but nothing is grayed; add --gray svd or --gray dct")
         if self.weights is not None and self.pretrained:
             raise ValueError(f"weights is {str(self.weights)!r}, and pretrained asks for timm's; choose one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """One offline HTML page of training runs: curves, tables, κ by epoch and block.
+
+    wellcond report runs/*        runs of one config but for the seed are averaged
+    """
+
+    runs: tuple[Path, ...]
+    """Run directories, or folders of them."""
+    out: Path | None = None
+    """The page; none: report.html, in the run's own directory where there is one run only."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("no run is named; give run directories, for example runs/*")
 
 
 @dataclass(frozen=True, kw_only=True)

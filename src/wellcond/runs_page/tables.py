@@ -1,0 +1,112 @@
+"""The runs as rows: what differs between them, how far they came, how fast; and the means over seeds."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from wellcond import report
+from wellcond.config import MAY_CHANGE
+from wellcond.runs_page.groups import Group, differing, flatten
+from wellcond.runs_page.reading import Story
+
+
+def runs(stories: Sequence[Story]) -> report.Table:
+    """One line for each run. Of the configs only the fields that differ are shown."""
+    apart = [name for name in differing([s.config for s in stories]) if name not in MAY_CHANGE]
+    recipes = [] if "recipe" in apart else ["recipe"]
+    fields = [*recipes, *apart]
+    columns = ["run", *fields, "top-1", "best", "top-5", "loss", "skipped steps", "img/s", "time", "state"]
+    rows: list[list[report.Cell]] = []
+    for story in stories:
+        values = flatten(story.config)
+        cells: list[report.Cell] = [_cell(values[name]) for name in fields]
+        reached = [story.last("top1"), story.best("top1"), story.last("top5"), _loss(story)]
+        rows.append([story.name, *cells, *reached, story.skipped, story.images_per_second, *_ending(story)])
+    return report.Table(
+        columns=columns,
+        rows=rows,
+        caption="top-1 and top-5 in percent of the validation images, at the last evaluation; best: of all evaluations.",
+    )
+
+
+def means(groups: Sequence[Group]) -> report.Table | None:
+    """Over seeds, where a group has several."""
+    if all(len(g.stories) == 1 for g in groups):
+        return None
+    rows: list[list[report.Cell]] = []
+    for g in groups:
+        top1, top5 = ([v for s in g.stories if (v := s.last(q)) is not None] for q in ("top1", "top5"))
+        losses = [v for s in g.stories if (v := _loss(s)) is not None]
+        rows.append([g.name, len(g.stories), *(spread(values) for values in (top1, top5, losses))])
+    return report.Table(
+        columns=["config", "runs", "top-1", "top-5", "loss"],
+        rows=rows,
+        caption="Mean ± standard deviation over the seeds of a config, at the last evaluation of each run.",
+    )
+
+
+def spread(values: Sequence[float]) -> str:
+    """
+    >>> spread([70.0, 72.0]), spread([70.0]), spread([])
+    ('71.0 ± 1.41', '70.0', '–')
+    """
+    if not values:
+        return "–"
+    mean = report.format_cell(statistics.fmean(values))
+    return mean if len(values) == 1 else f"{mean} ± {report.format_cell(statistics.stdev(values))}"
+
+
+def environment(stories: Sequence[Story]) -> list[report.Item]:
+    """The exact command of every run with its hardware and commit; older starts behind a click."""
+    last = [[s.name, *_start(s.starts[-1])] for s in stories if s.starts]
+    before = [[s.name, *_start(start)] for s in stories for start in s.starts[:-1]]
+    columns = ["run", "command", "commit", "hardware", "date"]
+    items: list[report.Item] = []
+    if last:
+        items.append(report.Table(columns=columns, rows=last, wrap=True))
+    if before:
+        folded = f"{len(before)} earlier start{'' if len(before) == 1 else 's'} of these runs"
+        items.append(report.Table(columns=columns, rows=before, wrap=True, folded=folded))
+    return items
+
+
+def duration(seconds: float | None) -> str:
+    """
+    >>> duration(42.4), duration(150), duration(7260), duration(None)
+    ('42 s', '2.5 min', '2 h 1 min', '–')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < 100 else f"{int(minutes // 60)} h {int(minutes % 60)} min"
+
+
+def _start(start: dict[str, Any]) -> list[report.Cell]:
+    commit, hardware = start.get("commit"), start.get("hardware")
+    machine = ", ".join(f"{k} {v}" for k, v in hardware.items()) if isinstance(hardware, dict) else str(hardware or "–")
+    return [
+        str(start.get("command") or "–"),
+        str(commit)[:10] if commit else "–",
+        machine,
+        str(start.get("date") or "–"),
+    ]
+
+
+def _loss(story: Story) -> float | None:
+    losses = [row["loss"] for row in story.train if isinstance(row.get("loss"), int | float)]
+    return float(losses[-1]) if losses and math.isfinite(losses[-1]) else None
+
+
+def _ending(story: Story) -> tuple[str, str]:
+    return duration(story.seconds), story.state
+
+
+def _cell(value: Any) -> report.Cell:
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else _said(value)
+
+
+def _said(value: Any) -> str:
+    return {True: "yes", False: "no", None: "–"}.get(value, str(value)) if not isinstance(value, tuple) else str(value)
