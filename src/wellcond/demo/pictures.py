@@ -57,14 +57,13 @@ def sections(grayed: Grayed, size: int) -> list[report.Section]:
     first = results[SHOWN[0]][0]
     text = (
         f"{len(names)} generated picture{'' if len(names) == 1 else 's'} of {size} pixels, cut into 16 × 16 patches: "
-        f"token matrices of {first.num_tokens} × {first.width}. Graying raises the small singular values (SVD) or cosine "
-        "coefficients (DCT) towards the large ones. Original, then grayed by SVD and by DCT."
+        f"token matrices of {first.num_tokens} × {first.width}. Graying raises the small singular values (SVD) or "
+        "cosine coefficients (DCT) towards the large ones. Original, then grayed by SVD and by DCT."
     )
     return [
         report.Section(title="What graying does", text=text, items=[_headline(results), _gallery(names, results)]),
         _spectra(names[0], {key: pictures[0] for key, pictures in results.items()}),
-        _sweep(results),
-        _rows(names, results),
+        _sweep(names, results),
     ]
 
 
@@ -126,7 +125,7 @@ def _spectra(name: str, grayed: dict[Key, GrayedPicture]) -> report.Section:
     return report.Section(title="Their spectra", items=[report.Figure(data=data, layout=layout, caption=caption)])
 
 
-def _sweep(results: Results) -> report.Section:
+def _sweep(names: Sequence[str], results: Results) -> report.Section:
     """Mean log κ against ε for both methods."""
     before = _mean_before(results)
     data = []
@@ -148,10 +147,12 @@ def _sweep(results: Results) -> report.Section:
         "yaxis": {"title": {"text": "log κ, mean"}, "rangemode": "tozero"},
     }
     text = "ε = 1 changes nothing. By SVD, log κ is multiplied by ε exactly; by DCT there is no such rule."
-    return report.Section(title="How much graying", text=text, items=[report.Figure(data=data, layout=layout, height=340)])
+    return report.Section(
+        title="How much graying", text=text, items=[report.Figure(data=data, layout=layout, height=340)]
+    )
 
 
-def _rows(names: Sequence[str], results: Results) -> report.Section:
+def _numbers(names: Sequence[str], results: Results) -> report.Table:
     rows: list[list[report.Cell]] = []
     for number, name in enumerate(names):
         for (method, epsilon), grayed in results.items():
@@ -159,8 +160,7 @@ def _rows(names: Sequence[str], results: Results) -> report.Section:
             cells: list[report.Cell] = [name, method.upper(), epsilon, before.kappa, after.kappa]
             rows.append([*cells, before.log_kappa, after.log_kappa, after.log_kappa / before.log_kappa])
     columns = ["picture", "method", "ε", "κ before", "κ after", "log κ before", "log κ after", "ratio of logs"]
-    folded = f"{len(rows)} lines"
-    return report.Section(title="Numbers of the pictures", items=[report.Table(columns=columns, rows=rows, folded=folded)])
+    return report.Table(columns=columns, rows=rows, folded=f"{len(rows)} lines of numbers")
 
 
 def _name(key: Key) -> str:

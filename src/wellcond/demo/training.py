@@ -103,7 +103,7 @@ def section(stories: dict[str, Story]) -> report.Section:
     items: list[tuple[str, report.Cell, str]] = []
     for name, story in stories.items():
         alone, whole = (final_log_kappa(story, site) for site in ("sab_out", "sab_sum"))
-        note = f"log κ after attention {report.format_cell(whole)}; attention alone {report.format_cell(alone)}"
+        note = f"log κ after attention: {whole}; of attention alone: {alone}"
         items.append((name, f"{report.format_cell(story.last('top1'))} %", note))
     config = next(iter(stories.values())).config
     depth, width = (dict(config.model.options).get(name) for name in ("depth", "embed_dim"))
@@ -120,25 +120,25 @@ def table(stories: dict[str, Story]) -> RichTable:
     """The same for the terminal."""
     shown = RichTable(title=f"trained alike; chance is {CHANCE:.0f} %", title_justify="left")
     shown.add_column("model")
-    for heading in ("top-1 %", "loss", "log κ attention alone", "log κ after attention", "img/s", "time"):
+    for heading in ("top-1 %", "loss", "log κ of attention alone", "log κ after attention", "time"):
         shown.add_column(heading, justify="right")
     for name, story in stories.items():
         loss = story.summary.get("loss") if story.summary else None
-        kappas = [report.format_cell(final_log_kappa(story, site)) for site in ("sab_out", "sab_sum")]
-        rate = report.format_cell(story.images_per_second)
+        kappas = [final_log_kappa(story, site) for site in ("sab_out", "sab_sum")]
         top1 = report.format_cell(story.last("top1"))
-        shown.add_row(name, top1, report.format_cell(loss), *kappas, rate, duration(story.seconds))
+        shown.add_row(name, top1, report.format_cell(loss), *kappas, duration(story.seconds))
     return shown
 
 
-def final_log_kappa(story: Story, site: str) -> float | None:
-    """Mean over blocks at the last measurement; ∞ where a block has no image of full rank."""
+def final_log_kappa(story: Story, site: str) -> str:
+    """Mean over blocks at the last measurement, and in how many of them no image has full rank."""
     rows = story.probed[max(story.probed)] if story.probed else []
     here = [row for row in rows if row.site == site and row.quantity == "log_kappa"]
-    if any(row.value is None and row.floor_count > 0 for row in here):
-        return float("inf")
     values = [row.value for row in here if row.value is not None]
-    return fmean(values) if values else None
+    if len(values) == len(here):
+        return report.format_cell(fmean(values) if values else None)
+    mean = f"{fmean(values):.1f}, " if values else ""
+    return f"{mean}∞ in {len(here) - len(values)} of {len(here)} blocks"
 
 
 @contextmanager

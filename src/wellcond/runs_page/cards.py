@@ -18,7 +18,9 @@ def _collapse(story: Story) -> Iterator[report.Card]:
     told = {}
     for epoch, rows in story.probed.items():
         measured = Measured(rows=rows, spectra=[], not_finite={}, no_map={})
-        told |= {epoch: f for f in findings(measured, None, attends=False) if f.kind == "rank_collapse"}
+        for finding in findings(measured, None, attends=False):
+            if finding.kind == "rank_collapse":
+                told[epoch] = finding
     if told:
         first = min(told)
         lasting = "still so at the last measurement" if max(told) == max(story.probed) else f"until epoch {max(told)}"

@@ -1,5 +1,6 @@
 """Loss, gradient and accuracy over training: the mean over the seeds of a config with its spread, or every run."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -46,7 +47,7 @@ def _figure(
         caption = "The band is one standard deviation over seeds."
     else:
         data, caption = [trace for trace in data if trace["when"]["view"] == 0], ""
-    layout = {"xaxis": {"title": {"text": along.title}}, "hovermode": "x unified" if len(groups) < 7 else "closest"}
+    layout = {"xaxis": along.axis, "hovermode": "x unified" if len(groups) < 7 else "closest"}
     layouts = [({"quantity": i}, {"yaxis": {"title": {"text": title}}}) for i, title in enumerate(shown)]
     return report.Figure(data=data, layout=layout, layouts=layouts, choices=choices, height=400, caption=caption)
 
@@ -56,12 +57,19 @@ class Along:
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self.in_epochs = all(story.steps_per_epoch for g in groups for story in g.stories if story.step)
-        self.title = "epoch" if self.in_epochs else "images seen"
+        epochs = max((s.step / (s.steps_per_epoch or 1) for g in groups for s in g.stories), default=0)
+        self.axis = epoch_axis(epochs) if self.in_epochs else {"title": {"text": "images seen"}}
 
     def __call__(self, story: Story, step: int) -> float:
         if self.in_epochs:
             return short(step / (story.steps_per_epoch or 1), 6)
         return float(step * story.config.batch_size)
+
+
+def epoch_axis(epochs: float) -> dict[str, Any]:
+    """Whole numbers only, on a phone, too."""
+    ticks = {"tickvals": list(range(math.ceil(epochs) + 1))} if epochs <= 16 else {}
+    return {"title": {"text": "epoch"}, "tickformat": "d", **ticks}
 
 
 def short(value: float, digits: int = 5) -> float:

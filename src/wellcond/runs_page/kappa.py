@@ -4,16 +4,28 @@ Fig. 4 of "Always Skip Attention" (arXiv 2505.01996) has κ of attention's outpu
 skip are sab_out and sab_sum. Values are means over images, and over the seeds of a config.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from wellcond import report
-from wellcond.diagnosis.page.words import block_axis, brief_site_name, in_order, quantity_name, short, site_name
+from wellcond.diagnosis.page.words import (
+    block_axis,
+    brief_site_name,
+    in_order,
+    is_infinite,
+    quantity_name,
+    short,
+    site_name,
+)
+from wellcond.runs_page.curves import epoch_axis
 from wellcond.runs_page.groups import Group
 
 Place = tuple[int, int]  # epoch, block
-Table = dict[tuple[str, str], dict[Place, float | None]]  # (quantity, site) → value there; None: on no image finite
+Table = dict[
+    tuple[str, str], dict[Place, float | None]
+]  # (quantity, site) → mean; inf: rank-deficient on every image; None: NaN
 QUANTITIES = ("log_kappa", "effective_rank", "token_cosine")
 OVER_EPOCHS = {"sab_out": "solid", "sab_sum": "dot"}
 
@@ -37,13 +49,14 @@ def by_block(probed: Probed) -> report.Figure:
     data: list[dict[str, Any]] = []
     sites = [s for s in probed.sites if any(("log_kappa", s) in t for _, t in probed.groups)]
     for number, site in enumerate(sites):
-        for g, table in probed.groups:
+        for row, (g, table) in enumerate(probed.groups):
             values = table.get(("log_kappa", site), {})
             last = max((epoch for epoch, _ in values), default=None)
             line = {block: value for (epoch, block), value in sorted(values.items()) if epoch == last}
-            data.append(_line(g, line) | {"when": {"site": number}, "hovertemplate": f"epoch {last}: %{{y:.2f}}"})
+            traces = [_line(g, line) | {"hovertemplate": f"epoch {last}: %{{y:.2f}}"}, *_signs(g, line, row)]
+            data += [trace | {"when": {"site": number}} for trace in traces]
     start = sites.index("sab_sum") if "sab_sum" in sites else 0
-    layout = {"xaxis": block_axis(probed.blocks), "yaxis": {"title": {"text": "log κ"}}, "hovermode": "x unified"}
+    layout = {"xaxis": block_axis(probed.blocks), "hovermode": "x unified", **_AXES}
     choice = report.Choice(name="site", options=[site_name(s) for s in sites], start=start)
     return report.Figure(data=data, layout=layout, choices=[choice], height=380, caption=_GAPS)
 
@@ -53,18 +66,18 @@ def over_epochs(probed: Probed) -> report.Figure | None:
     data: list[dict[str, Any]] = []
     options = ["mean over blocks", *(f"block {block}" for block in probed.blocks)]
     for number, block in enumerate([None, *probed.blocks]):
-        for g, table in probed.groups:
+        for row, (g, table) in enumerate(probed.groups):
             for site, dash in OVER_EPOCHS.items():
                 line = _along_epochs(table.get(("log_kappa", site), {}), block)
-                if any(value is not None for value in line.values()):
-                    trace = _line(g, line) | {"when": {"block": number}, "hovertemplate": "%{y:.2f}"}
-                    trace["line"] = {"color": g.colour, "dash": dash, "width": 2.2}
-                    data.append(trace | {"name": f"{g.title} · {brief_site_name(site)}"})
+                name = f"{g.title} · {brief_site_name(site)}"
+                style = {"color": g.colour, "dash": dash, "width": 2.2}
+                traces = [_line(g, line) | {"name": name, "line": style, "hovertemplate": "%{y:.2f}"}] if line else []
+                data += [t | {"when": {"block": number}} for t in (*traces, *_signs(g, line, row))]
     if not data:
         return None
     layout = {
-        "xaxis": {"title": {"text": "epoch"}, "tickformat": "d"},
-        "yaxis": {"title": {"text": "log κ"}},
+        "xaxis": epoch_axis(max(e for _, t in probed.groups for places in t.values() for e, _ in places)),
+        **_AXES,
         "hovermode": "x unified" if len(probed.groups) < 6 else "closest",
     }
     choice = report.Choice(name="block", options=options)
@@ -78,7 +91,7 @@ def maps(probed: Probed) -> report.Figure:
     data: list[dict[str, Any]] = []
     for q, quantity in enumerate(probed.quantities):
         known = [v for _, t in probed.groups for (n, _), ps in t.items() if n == quantity for v in ps.values()]
-        known = [v for v in known if v is not None]
+        known = [v for v in known if v is not None and math.isfinite(v)]
         limits = (min(known), max(known)) if known else (0.0, 1.0)
         for c, (_, table) in enumerate(probed.groups):
             for s, site in enumerate(probed.sites):
@@ -91,13 +104,17 @@ def maps(probed: Probed) -> report.Figure:
     }
     choices = [report.Choice(name=name, options=o) for name, o in options.items() if len(o) > 1]
     layout = {
-        "xaxis": {"title": {"text": "epoch"}, "tickformat": "d", "showgrid": False},
+        "xaxis": epoch_axis(max(e for _, t in probed.groups for ps in t.values() for e, _ in ps)) | {"showgrid": False},
         "yaxis": {"title": {"text": "block"}, "dtick": 1, "autorange": "reversed", "showgrid": False},
     }
     return report.Figure(data=data, layout=layout, choices=choices, height=140 + 26 * len(probed.blocks), caption=_GAPS)
 
 
-_GAPS = "Gaps: no image has a finite κ there."
+_GAPS = "∞: the tokens of every image are rank-deficient to rounding; a mean over blocks is over the others."
+_AXES = {
+    "yaxis": {"title": {"text": "log κ"}},
+    "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
+}
 
 
 def _table(g: Group) -> Table:
@@ -107,13 +124,15 @@ def _table(g: Group) -> Table:
         for epoch, rows in story.probed.items():
             for row in rows:
                 places = found.setdefault((row.quantity, row.site), {})
-                places.setdefault((epoch, row.layer), []).append(row.value)
+                value = math.inf if is_infinite(row) else row.value
+                places.setdefault((epoch, row.layer), []).append(value)
     return {name: {place: _mean(values) for place, values in places.items()} for name, places in found.items()}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return statistics.fmean(known) if known else None
+    """Of the finite ones; inf or None where there is none."""
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    return statistics.fmean(known) if known else math.inf if math.inf in values else None
 
 
 def _along_epochs(places: dict[Place, float | None], block: int | None) -> dict[int, float | None]:
@@ -133,19 +152,39 @@ def _line(g: Group, values: dict[int, float | None]) -> dict[str, Any]:
     }
 
 
+def _signs(g: Group, values: dict[int, float | None], row: int) -> list[dict[str, Any]]:
+    """∞ on top, where there is no number to draw; each config in a line of its own."""
+    places = [x for x, value in values.items() if value == math.inf]
+    if not places:
+        return []
+    sign = {"type": "scatter", "mode": "text", "showlegend": False, "hoverinfo": "skip", "yaxis": "y2"}
+    font = {"color": g.colour, "size": 15}
+    height = 0.97 - 0.05 * (row % 8)
+    return [sign | {"x": places, "y": [height] * len(places), "text": ["∞"] * len(places), "textfont": font}]
+
+
 def _map(cells: dict[Place, float | None], limits: tuple[float, float]) -> list[dict[str, Any]]:
     epochs, blocks = (sorted({place[i] for place in cells}) for i in (0, 1))
-    return [
-        {
-            "type": "heatmap",
-            "x": epochs,
-            "y": blocks,
-            "z": [[short(cells.get((epoch, block))) for epoch in epochs] for block in blocks],
-            "zmin": limits[0],
-            "zmax": limits[1],
-            "xgap": 1 if len(epochs) <= 60 else 0,
-            "ygap": 1,
-            "hoverongaps": False,
-            "hovertemplate": "epoch %{x}, block %{y}: %{z:.3g}<extra></extra>",
-        }
-    ]
+    colours = {
+        "type": "heatmap",
+        "x": epochs,
+        "y": blocks,
+        "z": [[short(cells.get((epoch, block))) for epoch in epochs] for block in blocks],
+        "zmin": limits[0],
+        "zmax": limits[1],
+        "xgap": 1 if len(epochs) <= 60 else 0,
+        "ygap": 1,
+        "hoverongaps": False,
+        "hovertemplate": "epoch %{x}, block %{y}: %{z:.3g}<extra></extra>",
+    }
+    infinite = [place for place, value in cells.items() if value == math.inf]
+    signs = {
+        "type": "scatter",
+        "mode": "text",
+        "x": [epoch for epoch, _ in infinite],
+        "y": [block for _, block in infinite],
+        "text": ["∞" for _ in infinite],
+        "hovertemplate": "epoch %{x}, block %{y}: ∞<extra></extra>",
+        "showlegend": False,
+    }
+    return [colours, *([signs] if infinite else [])]

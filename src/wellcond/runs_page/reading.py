@@ -156,7 +156,7 @@ def _is_metric(row: Mapping[str, Any]) -> bool:
 
 
 def _lines(path: Path, troubles: list[str], fits: Callable[[Line], bool]) -> Iterator[Line]:
-    """The rows that can be read; the others are counted. A torn last line is what a killed process leaves: no trouble."""
+    """The rows that can be read; the others are counted. A torn last line is what a killed process leaves."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,6 +1,5 @@
 """The runs as rows: what differs between them, how far they came, how fast; and the means over seeds."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -8,25 +7,23 @@ from typing import Any
 from wellcond import report
 from wellcond.config import MAY_CHANGE
 from wellcond.runs_page.groups import Group, differing, flatten
-from wellcond.runs_page.reading import Story
+from wellcond.runs_page.reading import Story, number
 
 
 def runs(stories: Sequence[Story]) -> report.Table:
     """One line for each run. Of the configs only the fields that differ are shown."""
-    apart = [name for name in differing([s.config for s in stories]) if name not in MAY_CHANGE]
-    recipes = [] if "recipe" in apart else ["recipe"]
-    fields = [*recipes, *apart]
-    columns = ["run", *fields, "top-1", "best", "top-5", "loss", "skipped steps", "img/s", "time", "state"]
+    apart = [name for name in differing([s.config for s in stories]) if name not in MAY_CHANGE | {"recipe"}]
+    numbers = ["top-1", "best", "top-5", "loss", "skipped steps", "img/s", "time", "state"]
     rows: list[list[report.Cell]] = []
     for story in stories:
         values = flatten(story.config)
-        cells: list[report.Cell] = [_cell(values[name]) for name in fields]
-        reached = [story.last("top1"), story.best("top1"), story.last("top5"), _loss(story)]
-        rows.append([story.name, *cells, *reached, story.skipped, story.images_per_second, *_ending(story)])
+        reached: list[report.Cell] = [story.last("top1"), story.best("top1"), story.last("top5"), last_loss(story)]
+        reached += [story.skipped, story.images_per_second, duration(story.seconds), story.state]
+        rows.append([story.name, values["recipe"], *reached, *(_cell(values[name]) for name in apart)])
     return report.Table(
-        columns=columns,
+        columns=["run", "recipe", *numbers, *(name.removeprefix("model.") for name in apart)],
         rows=rows,
-        caption="top-1 and top-5 in percent of the validation images, at the last evaluation; best: of all evaluations.",
+        caption="top-1 and top-5: percent of the validation images at the last evaluation; best: of all evaluations.",
     )
 
 
@@ -37,7 +34,7 @@ def means(groups: Sequence[Group]) -> report.Table | None:
     rows: list[list[report.Cell]] = []
     for g in groups:
         top1, top5 = ([v for s in g.stories if (v := s.last(q)) is not None] for q in ("top1", "top5"))
-        losses = [v for s in g.stories if (v := _loss(s)) is not None]
+        losses = [v for s in g.stories if (v := last_loss(s)) is not None]
         rows.append([g.name, len(g.stories), *(spread(values) for values in (top1, top5, losses))])
     return report.Table(
         columns=["config", "runs", "top-1", "top-5", "loss"],
@@ -84,29 +81,19 @@ def duration(seconds: float | None) -> str:
     return f"{minutes:.1f} min" if minutes < 100 else f"{int(minutes // 60)} h {int(minutes % 60)} min"
 
 
+def last_loss(story: Story) -> float | None:
+    losses = [loss for row in story.train if (loss := number(row.get("loss"))) is not None]
+    return losses[-1] if losses else None
+
+
 def _start(start: dict[str, Any]) -> list[report.Cell]:
     commit, hardware = start.get("commit"), start.get("hardware")
-    machine = ", ".join(f"{k} {v}" for k, v in hardware.items()) if isinstance(hardware, dict) else str(hardware or "–")
-    return [
-        str(start.get("command") or "–"),
-        str(commit)[:10] if commit else "–",
-        machine,
-        str(start.get("date") or "–"),
-    ]
-
-
-def _loss(story: Story) -> float | None:
-    losses = [row["loss"] for row in story.train if isinstance(row.get("loss"), int | float)]
-    return float(losses[-1]) if losses and math.isfinite(losses[-1]) else None
-
-
-def _ending(story: Story) -> tuple[str, str]:
-    return duration(story.seconds), story.state
+    machine = ", ".join(f"{k} {v}" for k, v in hardware.items()) if isinstance(hardware, dict) else hardware
+    cells = (start.get("command"), commit and str(commit)[:10], machine, start.get("date"))
+    return [str(cell) if cell else "–" for cell in cells]
 
 
 def _cell(value: Any) -> report.Cell:
-    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else _said(value)
-
-
-def _said(value: Any) -> str:
-    return {True: "yes", False: "no", None: "–"}.get(value, str(value)) if not isinstance(value, tuple) else str(value)
+    if value is None or isinstance(value, bool):
+        return {None: "–", True: "yes", False: "no"}[value]
+    return value if isinstance(value, int | float) else str(value)
