@@ -33,13 +33,14 @@ def means(groups: Sequence[Group]) -> report.Table | None:
         return None
     rows: list[list[report.Cell]] = []
     for g in groups:
-        top1, top5 = ([v for s in g.stories if (v := s.last(q)) is not None] for q in ("top1", "top5"))
-        losses = [v for s in g.stories if (v := last_loss(s)) is not None]
-        rows.append([g.name, len(g.stories), *(spread(values) for values in (top1, top5, losses))])
+        done = [s for s in g.stories if s.summary is not None] or g.stories  # one that is half done would pull it down
+        columns = ([f(s) for s in done] for f in (lambda s: s.last("top1"), lambda s: s.last("top5"), last_loss))
+        counted = f"{len(done)} of {len(g.stories)}" if len(done) < len(g.stories) else len(done)
+        rows.append([g.name, counted, *(spread([v for v in column if v is not None]) for column in columns)])
     return report.Table(
         columns=["config", "runs", "top-1", "top-5", "loss"],
         rows=rows,
-        caption="Mean ± standard deviation over the seeds of a config, at the last evaluation of each run.",
+        caption="Mean ± standard deviation over the finished runs of a config, which differ in their seed only.",
     )
 
 
