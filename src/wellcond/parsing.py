@@ -188,6 +188,6 @@ def option_names(kind: type[Any]) -> list[str]:
 
     >>> from wellcond.config import DemoConfig
     >>> option_names(DemoConfig)
-    ['--out', '--count', '--size', '--seed']
+    ['--out', '--count', '--size', '--seed', '--quick']
     """
     return [f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING]
