@@ -53,9 +53,7 @@ demo_configs = st.builds(
     seed=st.integers(0, 2**64),
     quick=st.booleans(),
 )
-report_configs = st.builds(
-    ReportConfig, runs=st.lists(paths, min_size=1, max_size=3).map(tuple), out=st.none() | paths
-)
+report_configs = st.builds(ReportConfig, runs=st.lists(paths, min_size=1, max_size=3).map(tuple), out=st.none() | paths)
 bench_configs = st.builds(
     BenchConfig,
     what=st.sampled_from(["graying", "spectral"]),

@@ -3,6 +3,7 @@
 import json
 import statistics
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from run_cases import BLOCKS, EPOCHS, STEPS, config, grayed, without_attention_skip, write_run
@@ -11,9 +12,12 @@ from training_cases import tiny
 
 from wellcond import report, runs_page
 from wellcond.cli import main
+from wellcond.data.procedural import procedural
 from wellcond.runs_page import build, gather
 from wellcond.runs_page.groups import group
 from wellcond.runs_page.reading import read
+
+Kind = TypeVar("Kind", report.Table, report.Figure, report.Cards, report.Gallery)
 
 
 def page_of(*paths: Path) -> tuple[report.Report, list[str]]:
@@ -21,8 +25,12 @@ def page_of(*paths: Path) -> tuple[report.Report, list[str]]:
     return build(stories, troubles)
 
 
-def item(page: report.Report, title: str, kind: type):
+def item(page: report.Report, title: str, kind: type[Kind]) -> Kind:
     return next(i for s in page.sections if s.title == title for i in s.items if isinstance(i, kind))
+
+
+def tables(page: report.Report, title: str = "Runs") -> list[report.Table]:
+    return [i for s in page.sections if s.title == title for i in s.items if isinstance(i, report.Table)]
 
 
 def titles(page: report.Report) -> list[str]:
@@ -64,9 +72,7 @@ def test_what_does_not_decide_the_result_does_not_part_runs(tmp_path):
 
 def test_many_configs_have_names_and_styles_of_their_own(tmp_path):
     optim = config().optim
-    paths = [
-        write_run(tmp_path / f"lr{n}", config(optim=type(optim)(lr=n * 1e-3)), probes=False) for n in range(1, 31)
-    ]
+    paths = [write_run(tmp_path / f"lr{n}", config(optim=type(optim)(lr=n * 1e-3)), probes=False) for n in range(1, 31)]
     groups = group([read(path) for path in paths])
     assert len({g.name for g in groups}) == 30 and groups[1].name == "optim.lr 0.002"
     assert len({(g.colour, g.dash) for g in groups}) >= 25
@@ -75,7 +81,7 @@ def test_many_configs_have_names_and_styles_of_their_own(tmp_path):
 def test_the_table_shows_only_what_differs(family):
     page, troubles = page_of(*family)
     assert troubles == []
-    means, runs = (i for i in page.sections[0].items)
+    means, runs = tables(page)
     columns = list(runs.columns)
     assert columns[-3:] == ["cut_attention_skips", "graying.method", "seed"]
     cut = dict(zip(columns, runs.rows[2], strict=True))
@@ -134,10 +140,8 @@ def test_skipped_steps_and_rollbacks_are_told(tmp_path):
 def test_pictures_before_and_after(family):
     gallery = item(page_of(*family)[0], "Pictures", report.Gallery)
     assert [p.title for p in gallery.pictures[:2]] == ["image 1", "DCT 0.95"]
-    before, after = gallery.pictures[0].pixels, gallery.pictures[1].pixels
+    before, after = (p.pixels for p in gallery.pictures[:2] if isinstance(p, report.Picture))
     assert before.shape == after.shape == (96, 96, 3) and (before != after).any()
-    from wellcond.data.procedural import procedural
-
     assert (before[::3, ::3] == procedural(0, size=32, seed=1).image).all()  # the run's own validation image
 
 
@@ -160,9 +164,9 @@ def test_runs_without_probes_and_without_an_epoch(tmp_path):
     figure = item(page, "Training", report.Figure)
     assert figure.layout["xaxis"]["title"]["text"] == "images seen"
     assert drawn(figure, view=1)[-1]["x"] == [5 * 8]
-    means, runs = page.sections[0].items
+    means, runs = tables(page)
     assert means.rows[0][1] == "1 of 2" and means.rows[0][2] == "60.0"  # over what is done
-    assert runs.rows[1][:3] == ["young", "procedural-vit", None] and "step 5" in runs.rows[1]
+    assert list(runs.rows[1])[:3] == ["young", "procedural-vit", None] and "step 5" in runs.rows[1]
     page.to_html()
 
 
