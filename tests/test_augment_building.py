@@ -1,12 +1,14 @@
 """The whole augmentation: pure in its keys, traceable without a break, and each switch does what it says."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from wellcond.config import AugmentConfig
 from wellcond.data import randomness
-from wellcond.data.augment import build, evaluation
+from wellcond.data.augment import build, erasing, evaluation
 from wellcond.data.procedural import images
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -138,3 +140,22 @@ def test_pictures_of_another_size_are_fitted():
 def test_what_cannot_be_done_is_refused(config, message):
     with pytest.raises(ValueError, match=message):
         made(config)
+
+
+def test_no_two_parts_draw_from_the_same_stream(monkeypatch):
+    """A number that is drawn twice from one key would tie two decisions together."""
+    seen: list[tuple[int, int]] = []
+    real = randomness.bits
+
+    def watched(keys, stream):
+        for number in [stream] if isinstance(stream, int) else stream.flatten().tolist():
+            seen.append((int(keys.flatten()[0]), int(number)))
+        return real(keys, stream)
+
+    monkeypatch.setattr(randomness, "bits", watched)
+    monkeypatch.setattr(randomness, "normal_field", lambda keys, stream, shape: torch.zeros(len(keys), *shape))
+    monkeypatch.setattr(erasing, "normal_field", lambda keys, stream, shape: watched(keys, stream).sum() * 0.0)
+    for config in (replace(FULL, cutmix=0.0), CONFIGS["jitter"], CONFIGS["small"]):
+        seen.clear()
+        made(config)(*batch())
+        assert len(seen) == len(set(seen)) and len(seen) > 2

@@ -106,6 +106,11 @@ def test_boxes_are_drawn_as_torchvision_draws_them(side, scale):
     assert same(height * width, theirs[:, 2] * theirs[:, 3])
 
 
+def test_a_box_reaches_every_place():
+    boxes = crops.resized_boxes(keys(200), 0, (8, 8), (0.76, 0.77), (1.0, 1.0))  # 7 of 8 pixels
+    assert boxes.unique(dim=0).tolist() == [[top, left, 7, 7] for top in (0, 1) for left in (0, 1)]
+
+
 @pytest.mark.parametrize("side", [(20, 100), (100, 20), (50, 50)])
 def test_fallback_is_torchvisions(side):
     never = torch.zeros(1, *side)

@@ -43,6 +43,7 @@ def timm_operation(name: str, picture: np.ndarray, *argument: float) -> np.ndarr
     return np.asarray(operation(Image.fromarray(picture), *argument, fillcolor=FILL, resample=BILINEAR))
 
 
+# 0.0125 of 40 pixels is half of one: samples fall on the very edge
 FACTORS = [(0.1,), (0.19,), (0.7,), (1.0,), (1.81,), (1.9,)]
 ARGUMENTS = {
     "AutoContrast": [()],
@@ -54,7 +55,10 @@ ARGUMENTS = {
     "SolarizeAdd": [(0,), (99,), (110,), (128,)],
     **dict.fromkeys(("Color", "Contrast", "Brightness", "Sharpness"), FACTORS),
     **{name: [(0.0,), (0.27,), (-0.3,), (0.123,)] for name in ("ShearX", "ShearY")},
-    **{name: [(0.0,), (0.405,), (-0.45,), (0.25,), (-0.0123,)] for name in ("TranslateX", "TranslateY")},
+    **{
+        name: [(0.0,), (0.405,), (-0.45,), (0.25,), (0.0125,), (-0.0125,), (-0.0123,)]
+        for name in ("TranslateX", "TranslateY")
+    },
 }
 
 

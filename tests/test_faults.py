@@ -9,21 +9,13 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from training_cases import NUM_TRAIN, TensorSupply, final, run, tiny
+from training_cases import AllPoisoned, OnePoisoned, TensorSupply, final, run, tiny
 
 from wellcond.config import OptimConfig
 from wellcond.runs import Log, Run
 from wellcond.training import Diverged, checkpoints, train, trainer
 
 CONFIG = tiny(ema=0.9)
-
-
-class OnePoisoned(TensorSupply):
-    poison = frozenset({3})
-
-
-class AllPoisoned(TensorSupply):
-    poison = frozenset(range(NUM_TRAIN))
 
 
 def rows(out, kind="train"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import TensorSupply, final, run, tiny
+from training_cases import OnePoisoned, TensorSupply, final, run, tiny
 
 from wellcond.bench.loop import measure
 from wellcond.config import OptimConfig
@@ -77,10 +77,6 @@ def test_an_ordinary_step_does_not_wait_for_the_gpu(graph, tmp_path):
         finally:
             torch.cuda.set_sync_debug_mode("default")
         work.close()
-
-
-class OnePoisoned(TensorSupply):
-    poison = frozenset({3})
 
 
 @pytest.mark.parametrize(("name", "graph"), [("adamw", "on"), ("adamw", "off"), ("muon", "auto")])

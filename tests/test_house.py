@@ -112,6 +112,7 @@ def test_torch_is_not_imported_before_work_begins():
     ]
     modules += ["wellcond.runs", "wellcond.results"]
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
+    modules += ["wellcond.data.cache", "wellcond.data.splits"]
     modules += ["wellcond.data.sources", "wellcond.data.parquet", "wellcond.data.reading", "wellcond.checkup"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

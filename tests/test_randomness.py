@@ -1,6 +1,7 @@
 """The keyed hash against big Python ints, and its numbers against the distributions they claim."""
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -102,3 +103,17 @@ def test_normal_is_normal(field):
         values = randomness.normal(randomness.keys(0, 0, torch.arange(60_000)), 2)
     assert values.dtype == torch.float32 and values.isfinite().all()
     assert scipy.stats.kstest(values.flatten().double().numpy(), "norm").pvalue > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_inductor_keeps_streams_of_a_range_in_64_bits():
+    """It works out sums and products of an `arange` in unbounded integers, which overflow where int64 wraps."""
+
+    def draw(keys):
+        return randomness.uniform(keys[:, None], 5 + 2 * torch.arange(10)), randomness.normal_field(keys, 3, (2, 5))
+
+    keys = randomness.keys(0, 0, torch.arange(16))
+    uniform, normal = torch.compile(draw, fullgraph=True)(keys)
+    assert torch.equal(uniform, draw(keys)[0])
+    assert torch.allclose(normal, draw(keys)[1], atol=1e-5)

@@ -71,6 +71,14 @@ class TensorSupply:
         pass
 
 
+class OnePoisoned(TensorSupply):
+    poison = frozenset({3})
+
+
+class AllPoisoned(TensorSupply):
+    poison = frozenset(range(NUM_TRAIN))
+
+
 def tiny(**changes: Any) -> TrainConfig:
     """A ViT of 2 blocks, 16 wide, on 8 px; 3 epochs of 5 steps."""
     config = TrainConfig(
@@ -151,7 +159,9 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-def child(config: TrainConfig, out: str, fault: tuple[str, int] | None, rank: int, world_size: int, port: int) -> None:
+def child(
+    config: TrainConfig, out: str, supply: Any, fault: tuple[str, int] | None, rank: int, world_size: int, port: int
+) -> None:
     """One process of a run; `fault` kills it."""
     if world_size > 1:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
@@ -162,7 +172,7 @@ def child(config: TrainConfig, out: str, fault: tuple[str, int] | None, rank: in
         owner, name, then = FAULTS[fault[0]]
         setattr(owner, name, _nth(getattr(owner, name), fault[1], then))
     try:
-        run(config, Path(out))
+        run(config, Path(out), supply)
     except Stopped as stopped:
         os._exit(int(stopped.code or 0))
 
@@ -177,11 +187,15 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["training_cases"])
 
 
-def start(config: TrainConfig, out: Path, *, fault: Any = None, world_size: int = 1, rank: int = 0) -> list[Any]:
+def start(
+    config: TrainConfig, out: Path, supply: Any = TensorSupply, *, fault: Any = None, world_size: int = 1, rank: int = 0
+) -> list[Any]:
     """Processes of a run; `fault` is for `rank`."""
     port = free_port()
     processes = [
-        _CONTEXT.Process(target=child, args=(config, str(out), fault if r == rank else None, r, world_size, port))
+        _CONTEXT.Process(
+            target=child, args=(config, str(out), supply, fault if r == rank else None, r, world_size, port)
+        )
         for r in range(world_size)
     ]
     for process in processes:

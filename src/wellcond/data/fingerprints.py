@@ -7,6 +7,8 @@ an image folder by the paths, lengths and times of its files; an array by its by
 import hashlib
 from pathlib import Path
 
+import numpy as np
+
 from .arrays import ArraySource
 from .folders import FolderSource
 from .generated import GeneratedSource
@@ -22,8 +24,8 @@ def fingerprint(source: Source) -> str:
     if isinstance(source, GeneratedSource):
         digest.update(f"{DRAWING} {source.size} {source.seed}".encode())
     elif isinstance(source, ArraySource):
-        digest.update(source.pixels.tobytes())
-        digest.update(source.labels().tobytes())
+        for array in (source.pixels, source.labels()):
+            digest.update(np.ascontiguousarray(array).data)
     elif isinstance(source, FolderSource):
         for path in source.paths:
             found = path.stat()

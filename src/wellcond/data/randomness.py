@@ -46,10 +46,14 @@ def scalar_key(*words: int) -> int:
 
 
 def bits(keys: Tensor, stream: int | Tensor) -> Tensor:
-    """64 random bits, int64, of the broadcast shape of `keys` and `stream`."""
+    """64 random bits, int64, of the broadcast shape of `keys` and `stream`: hash of key + (stream + 1)·golden.
+
+    For a tensor stream + 1 is written −(~stream), for inductor does sums and products of an `arange` in unbounded
+    integers, which do not wrap; what went through a bit operation is a plain int64 to it.
+    """
     if isinstance(stream, int):
         return mix(keys + _signed((stream + 1) * _GOLDEN))
-    return mix(keys + (stream + 1) * _signed(_GOLDEN))
+    return mix(keys - (~stream) * _signed(_GOLDEN))
 
 
 def uniform(keys: Tensor, stream: int | Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -133,8 +134,9 @@ def _nothing_left_behind(temporary: Path) -> Iterator[None]:
         yield
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, SafetensorError) and "os error 28" in str(error):  # Rust tells it in words only
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        number = re.search(r"os error (\d+)", str(error)) if isinstance(error, SafetensorError) else None
+        if number is not None:  # written by Rust, which tells the system's error in words only
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
         raise
 
 

@@ -88,13 +88,20 @@ class Loop:
         stack.callback(self.teller.close)
         self.board = None
         if self.config.tensorboard and trainer.processes.is_main:
-            self.board = open_tensorboard(trainer.run.path)
+            self.board = open_tensorboard(trainer.run.path, tally.step)
             stack.callback(self.board.close)
         if resumed:
             self.teller.say(f"continuing from step {tally.step} of {trainer.num_steps}")
         self.warned: set[str] = set()
 
     def run(self) -> Summary:
+        """To the end; a full disk ends it with words about what is safe."""
+        try:
+            return self._run()
+        except OSError as error:
+            raise checkpoints.told(error, self.trainer.run.checkpoints, self.trainer.tally.step) from None
+
+    def _run(self) -> Summary:
         trainer = self.trainer
         if trainer.saved_step is None:
             trainer.save()  # what a rollback before the first checkpoint returns to
@@ -105,8 +112,6 @@ class Loop:
             except NotFinite as error:
                 trainer.roll_back(f"{error} is not finite")
                 continue
-            except OSError as error:
-                raise checkpoints.told(error, trainer.run.checkpoints, trainer.tally.step) from None
             if stopping:
                 message = f"stopped at step {trainer.tally.step}, saved; the same command continues"
                 self.teller.say(message)

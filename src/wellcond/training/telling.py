@@ -65,10 +65,10 @@ class Teller:
             self.bar.stop()
 
 
-def open_tensorboard(folder: Path) -> Any:
-    """TensorBoard's writer; ValueError where the extra is not installed."""
+def open_tensorboard(folder: Path, step: int) -> Any:
+    """TensorBoard's writer; what it showed after `step` is dropped. ValueError where the extra is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ValueError("tensorboard is not installed; pip install 'wellcond[tensorboard]', or leave it off") from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)

@@ -1,5 +1,6 @@
 """One run in flight: steps, the rows they leave, checkpoints, and the way back when numbers stop being finite."""
 
+import gc
 import warnings
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -228,9 +229,13 @@ class Trainer:
         self.rolled_back_to = base
 
     def close(self) -> None:
+        """Close the logs and let go of DDP: one that outlives its process group may wait for ever on its way out."""
         for log in (self.metrics, self.timings):
             if log is not None:
                 log.close()
+        del self.step, self.called
+        if self.processes.world_size > 1:
+            gc.collect()
 
 
 __all__ = ["Diverged", "NotFinite", "Trainer"]

@@ -17,36 +17,29 @@ from torch import Tensor
 from .rounding import product
 
 
-def unit(like: Tensor) -> Tensor:
-    """(B, 6): nothing moves."""
-    one, zero = torch.ones_like(like), torch.zeros_like(like)
-    return torch.stack([one, zero, zero, zero, one, zero], 1)
+def matrices(
+    argument: Tensor,
+    side: tuple[int, int],
+    *,
+    rotated: Tensor,
+    sheared_x: Tensor,
+    sheared_y: Tensor,
+    moved_x: Tensor,
+    moved_y: Tensor,
+) -> Tensor:
+    """(B, 6): at most one of the flags (B,) is set for a picture; none is the unit matrix.
 
-
-def shear_x(factor: Tensor) -> Tensor:
-    return _with(factor, 1)
-
-
-def shear_y(factor: Tensor) -> Tensor:
-    return _with(factor, 3)
-
-
-def translate_x(pixels: Tensor) -> Tensor:
-    return _with(pixels, 2)
-
-
-def translate_y(pixels: Tensor) -> Tensor:
-    return _with(pixels, 5)
-
-
-def rotate(degrees: Tensor, side: tuple[int, int]) -> Tensor:
-    """About the centre, counter-clockwise; Pillow rounds sine and cosine to 15 decimals."""
-    angle = -degrees * (math.pi / 180)
+    `argument` (B,) float64 is degrees for a rotation about the centre, counter-clockwise, a slope for a shear, a share
+    of the side for a translation. Pillow rounds sine and cosine to 15 decimals.
+    """
+    angle = torch.where(rotated, argument, 0.0) * (-math.pi / 180)
     cosine, sine = (torch.round(f(angle) * 1e15) / 1e15 for f in (torch.cos, torch.sin))
-    y, x = (torch.full_like(degrees, s / 2) for s in side)
-    c = (product(-x, cosine) + product(-y, sine)) + x
-    f = (product(-x, -sine) + product(-y, cosine)) + y
-    return torch.stack([cosine, sine, c, -sine, cosine, f], 1)
+    y, x = (torch.full_like(argument, s / 2) for s in side)
+    b = torch.where(sheared_x, argument, sine)
+    c = torch.where(moved_x, argument * side[1], (product(-x, cosine) + product(-y, sine)) + x)
+    d = torch.where(sheared_y, argument, -sine)
+    f = torch.where(moved_y, argument * side[0], (product(x, sine) + product(-y, cosine)) + y)
+    return torch.stack([cosine, b, c, d, cosine, f], 1)
 
 
 def transform(pixels: Tensor, matrix: Tensor, fill: Tensor) -> Tensor:
@@ -76,10 +69,3 @@ def transform(pixels: Tensor, matrix: Tensor, fill: Tensor) -> Tensor:
         lines.append(near + product(far - near, dx))
     blended = lines[0] + (lines[1] - lines[0]) * dy
     return torch.where(inside[:, None], blended.to(torch.uint8), fill[:, None, None])
-
-
-def _with(value: Tensor, place: int) -> Tensor:
-    """The unit matrix with one entry per picture."""
-    columns = list(unit(value).unbind(1))
-    columns[place] = value
-    return torch.stack(columns, 1)

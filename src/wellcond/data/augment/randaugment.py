@@ -124,7 +124,15 @@ def apply(pixels: Tensor, operation: Tensor, argument: Tensor, fill: Tensor) -> 
         pixels,
         kinds(operation),
         _tables(counts, operation, argument).to(torch.uint8),
-        _matrices(operation, argument, side),
+        affine.matrices(
+            argument,
+            side,
+            rotated=_is(operation, "Rotate"),
+            sheared_x=_is(operation, "ShearX"),
+            sheared_y=_is(operation, "ShearY"),
+            moved_x=_is(operation, "TranslateX"),
+            moved_y=_is(operation, "TranslateY"),
+        ),
         argument.float(),
         level,
         fill,
@@ -142,19 +150,6 @@ def kinds(operation: Tensor) -> Tensor:
     ):
         found = torch.where(_is(operation, *names), kind, found)
     return torch.where(operation < 0, layers.NOTHING, found)
-
-
-def _matrices(operation: Tensor, argument: Tensor, side: tuple[int, int]) -> Tensor:
-    matrix = affine.unit(argument)
-    for name, value in (
-        ("Rotate", affine.rotate(argument, side)),
-        ("ShearX", affine.shear_x(argument)),
-        ("ShearY", affine.shear_y(argument)),
-        ("TranslateX", affine.translate_x(argument * side[1])),
-        ("TranslateY", affine.translate_y(argument * side[0])),
-    ):
-        matrix = torch.where(_is(operation, name)[:, None], value, matrix)
-    return matrix
 
 
 def _tables(counts: Tensor, operation: Tensor, argument: Tensor) -> Tensor:
