@@ -270,5 +270,3 @@ def test_help_says_what_graying_does_and_whose_kappa_it_is(capsys):
     assert "svd raises small singular values" in text
     assert "unclipped tokens" in text and "saved picture is clipped" in text
     assert "Default:" not in text
-    main(["--help"])
-    assert "train" not in capsys.readouterr().out

@@ -28,26 +28,28 @@ CHANCE = 100 / len(CLASSES)
 
 
 def procedural_vit() -> TrainConfig:
-    """A ViT of 6 blocks, 64 wide, 32 px, patch 4, on generated pictures of ten classes: all skips, no graying."""
+    """A ViT of 6 blocks, 64 wide, on generated pictures of 32 px, patch 8: all skips, no graying.
+
+    AdamW as in the paper: with Muon, whose updates do not care for conditioning, the gap is far smaller. Weights start
+    as torch's layers do ("reset"), larger than timm's 0.02, which so narrow a model takes epochs to grow out of.
+    """
+    options = (
+        ("embed_dim", 64),
+        ("depth", 6),
+        ("num_heads", 4),
+        ("class_token", False),
+        ("global_pool", "avg"),
+        ("weight_init", "reset"),
+    )
     return TrainConfig(
         recipe="procedural-vit",
         model=ModelConfig(
-            name="vit_tiny_patch16_224",
-            image_size=32,
-            patch_size=4,
-            num_classes=len(CLASSES),
-            options=(
-                ("embed_dim", 64),
-                ("depth", 6),
-                ("num_heads", 4),
-                ("class_token", False),
-                ("global_pool", "avg"),
-            ),
+            name="vit_tiny_patch16_224", image_size=32, patch_size=8, num_classes=len(CLASSES), options=options
         ),
         data=DataConfig(
-            train="procedural:5000", val="procedural:500", image_size=32, augment=AugmentConfig(crop="none", flip=True)
+            train="procedural:8000", val="procedural:500", image_size=32, augment=AugmentConfig(crop="none", flip=True)
         ),
-        optim=OptimConfig(lr=1e-3, min_lr=1e-5, weight_decay=0.05, betas=(0.9, 0.99), clip=1.0, warmup_epochs=1.0),
+        optim=OptimConfig(lr=2e-3, min_lr=2e-5, weight_decay=0.05, betas=(0.9, 0.99), clip=1.0, warmup_epochs=1.0),
         epochs=5,
         batch_size=64,
         precision="float32",
