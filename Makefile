@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
 
 .PHONY: demo test check test-latest table docs clean
 
-demo: $(STAMP)            ## gray a few generated pictures, see κ fall: demo/report.html
+demo: $(STAMP)            ## the whole story in minutes, without data: demo/report.html
 	$(BIN)/wellcond demo
 
 test: $(STAMP)            ## the whole suite (GPU tests skip where there is no GPU)

@@ -18,6 +18,7 @@ from wellcond.config import (
     GrayingConfig,
     ModelConfig,
     OptimConfig,
+    ReportConfig,
     ReproduceConfig,
     TrainConfig,
     changed_fields,
@@ -51,7 +52,9 @@ demo_configs = st.builds(
     count=st.integers(1, 100),
     size=st.integers(2, 64).map(lambda k: 16 * k),
     seed=st.integers(0, 2**64),
+    quick=st.booleans(),
 )
+report_configs = st.builds(ReportConfig, runs=st.lists(paths, min_size=1, max_size=3).map(tuple), out=st.none() | paths)
 bench_configs = st.builds(
     BenchConfig,
     what=st.sampled_from(["graying", "spectral"]),
@@ -71,7 +74,7 @@ reproduce_configs = st.builds(
 )
 
 
-@given(gray_configs() | demo_configs | bench_configs | reproduce_configs)
+@given(gray_configs() | demo_configs | report_configs | bench_configs | reproduce_configs)
 def test_round_trip_through_json(config):
     text = to_json(config)
     assert from_json(text, type(config)) == config

@@ -18,7 +18,7 @@ FLOORS = {
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
     6: {"data", "evaluation", "monitor", "objectives", "optim"},
-    7: {"training"},
+    7: {"runs_page", "training"},
     8: {"bench", "checkup", "demo", "judging", "photos", "recipes"},
     9: {"reproduction"},
     10: {"cli"},

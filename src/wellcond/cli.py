@@ -54,7 +54,13 @@ VERBS = {
         "judge a trained run: top-1 and top-5",
         needs="a run directory: wellcond evaluate runs/x",
     ),
-    "demo": Verb("DemoConfig", "demo", "gray generated pictures, one HTML page"),
+    "report": Verb(
+        "ReportConfig",
+        "runs_page",
+        "show training runs: curves, tables, κ by epoch, one HTML page",
+        needs="run directories: wellcond report runs/*",
+    ),
+    "demo": Verb("DemoConfig", "demo", "gray pictures and train small ViTs on them, with and without skips"),
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",

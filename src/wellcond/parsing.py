@@ -195,7 +195,7 @@ def option_names(kind: type[Config], default: Config | None = None) -> list[str]
 
     >>> from wellcond.config import DemoConfig
     >>> option_names(DemoConfig)
-    ['--out', '--count', '--size', '--seed']
+    ['--out', '--count', '--size', '--seed', '--quick']
     """
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit), _wide(100):

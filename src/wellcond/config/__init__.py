@@ -3,7 +3,7 @@
 A config is complete and frozen: what is written to `config.json` is all that a verb needs to run again.
 The docstring under a field is its help text on the command line.
 
-    verbs      GrayConfig, DiagnoseConfig, DemoConfig, BenchConfig, RecipesConfig, ReproduceConfig
+    verbs      GrayConfig, DiagnoseConfig, ReportConfig, DemoConfig, BenchConfig, RecipesConfig, ReproduceConfig
     model      ModelConfig, GrayingConfig: what is trained
     data       DataConfig, AugmentConfig: on what
     training   TrainConfig, OptimConfig: how; one TrainConfig is one experiment
@@ -20,6 +20,7 @@ from wellcond.config.verbs import (
     DiagnoseConfig,
     GrayConfig,
     RecipesConfig,
+    ReportConfig,
     ReproduceConfig,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "RecipesConfig",
+    "ReportConfig",
     "ReproduceConfig",
     "TrainConfig",
     "changed_fields",

@@ -60,7 +60,7 @@ def changed_fields(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
 
     >>> from wellcond.config import DemoConfig
     >>> changed_fields(DemoConfig(), DemoConfig(count=3))
-    {'count': (6, 3)}
+    {'count': (4, 3)}
     """
     if type(old) is not type(new):
         return {"": (old, new)}

@@ -1,4 +1,4 @@
-"""Configs of the verbs that look and measure: gray, diagnose, demo, bench, recipes."""
+"""Configs of the verbs that look and measure: gray, diagnose, report, demo, bench, recipes, reproduce."""
 
 import math
 from dataclasses import dataclass
@@ -55,16 +55,21 @@ class GrayConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoConfig:
-    """Gray a few generated pictures and show κ before and after in one HTML page."""
+    """The whole story in minutes, on a CPU, without data: gray pictures, train small ViTs with and without skips.
+
+    The same command again continues, or shows what is there.
+    """
 
     out: Path = Path("demo")
-    """Folder of report.html."""
-    count: int = 6
-    """How many pictures."""
+    """Folder of report.html and of the runs."""
+    count: int = 4
+    """How many pictures are grayed and shown."""
     size: int = 224
-    """Side of a picture in pixels."""
+    """Side of those pictures in pixels."""
     seed: int = 0
-    """Seed of the pictures."""
+    """Seed of the pictures and of training."""
+    quick: bool = False
+    """Tiny models, a few steps: does it run?"""
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -144,6 +149,23 @@ class DiagnoseConfig:
             raise ValueError(f"epsilon is {self.epsilon}, but nothing is grayed; add --gray svd or --gray dct")
         if self.weights is not None and self.pretrained:
             raise ValueError(f"weights is {str(self.weights)!r}, and pretrained asks for timm's; choose one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """One offline HTML page of training runs: curves, tables, κ by epoch and block.
+
+    wellcond report runs/*        runs of one config but for the seed are averaged
+    """
+
+    runs: tuple[Path, ...]
+    """Run directories, or folders of them."""
+    out: Path | None = None
+    """The page; none: report.html, in the run's own directory where there is one run only."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("no run is named; give run directories, for example runs/*")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,11 @@ def row_json(row: Row) -> dict[str, Any]:
         "quantity": row.quantity,
         "value": row.value,
         "std": row.std,
+        "floor_count": row.floor_count,
         "num_infinite": row.num_infinite,
         "num_images": row.num_images,
+        "n": row.n,
+        "d": row.d,
     }
 
 

@@ -1,23 +1,20 @@
-"""`wellcond demo`: gray generated pictures and see κ fall, in one HTML page. Floor 8, beside recipes and
-bench: a complete experiment that needs no data and takes seconds.
+"""The first half of the demo: gray generated pictures and see κ fall.
 
 The pictures come from the room data, the numbers from `gray_picture`; this file only chooses what to show.
 For the SVD the exponent acts on κ exactly: log κ(X̃) = ε · log κ(X) (Algorithm 1 of
 Always Skip Attention, arXiv 2505.01996, with σ_max multiplied back), so its points lie on a line.
 """
 
-import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from rich.console import Console
 from rich.table import Table as RichTable
 
-from . import report
-from .config import DemoConfig
-from .data.procedural import CLASSES, procedural
-from .pictures import GrayedPicture, gray_picture
+from wellcond import report
+from wellcond.data.procedural import CLASSES, procedural
+from wellcond.pictures import GrayedPicture, gray_picture
 
 Method = Literal["svd", "dct"]
 Key = tuple[Method, float]  # method, ε
@@ -33,9 +30,16 @@ FAINT: tuple[Key, ...] = (("svd", 0.5), ("dct", 0.85))  # dotted in the figure
 COLOUR = {"svd": report.SVD, "dct": report.DCT}
 
 
-def run(config: DemoConfig) -> None:
-    """Write `report.html` into the output folder and print the table."""
-    samples = [procedural(index, size=config.size, seed=config.seed) for index in range(config.count)]
+@dataclass(frozen=True, kw_only=True)
+class Grayed:
+    """Pictures by name, and each grayed in every way of the sweep."""
+
+    names: Sequence[str]
+    results: Results
+
+
+def gray_pictures(count: int, size: int, seed: int) -> Grayed:
+    samples = [procedural(index, size=size, seed=seed) for index in range(count)]
     names = [f"{number}: {CLASSES[sample.label]}" for number, sample in enumerate(samples, 1)]
     results: Results = {(method, epsilon): [] for method, sweep in SWEEP.items() for epsilon in sweep}
     for sample in samples:
@@ -44,48 +48,40 @@ def run(config: DemoConfig) -> None:
             done = gray_picture(sample.image, method=method, epsilon=epsilon, spectrum_before=before)
             grayed.append(done)
             before = done.spectrum_before
-    path = build(config, names, results).write(config.out / "report.html")
-    console = Console(highlight=False)
-    console.print(_table(results))
-    console.print(f"→ {path}", soft_wrap=True, markup=False)
+    return Grayed(names=names, results=results)
 
 
-def build(config: DemoConfig, names: Sequence[str], results: Results) -> report.Report:
-    """The page."""
-    first = results[SHOWN[0]]
-    tokens = f"{first[0].num_tokens} × {first[0].width}"
-    return report.Report(
-        title="Token graying: κ before and after",
-        summary=(
-            f"{len(names)} generated pictures of {config.size} pixels, cut into 16 × 16 patches: token "
-            f"matrices of {tokens}. Graying raises the small singular values, or cosine coefficients, "
-            "towards the large ones."
-        ),
-        sections=[
-            _headline(results),
-            report.Section(
-                title="Pictures",
-                text="What the model would see: the original, then grayed by SVD and by DCT.",
-                items=[_gallery(names, results)],
-            ),
-            _spectra(names[0], {key: grayed[0] for key, grayed in results.items()}),
-            _sweep(results),
-            _rows(names, results),
-        ],
-        command=_command(config),
-        packages=("wellcond", "torch", "numpy", "plotly"),
+def sections(grayed: Grayed, size: int) -> list[report.Section]:
+    """The part of the page."""
+    names, results = grayed.names, grayed.results
+    first = results[SHOWN[0]][0]
+    text = (
+        f"{len(names)} generated picture{'' if len(names) == 1 else 's'} of {size} pixels, cut into 16 × 16 patches: "
+        f"token matrices of {first.num_tokens} × {first.width}. Graying raises the small singular values (SVD) or "
+        "cosine coefficients (DCT) towards the large ones. Original, then grayed by SVD and by DCT."
     )
+    return [
+        report.Section(title="What graying does", text=text, items=[_headline(results), _gallery(names, results)]),
+        _spectra(names[0], {key: pictures[0] for key, pictures in results.items()}),
+        _sweep(names, results),
+    ]
 
 
-def _headline(results: Results) -> report.Section:
-    before = _mean_before(results)
-    items: list[tuple[str, report.Cell, str]] = [("log κ before", before, "mean over the pictures")]
+def table(grayed: Grayed) -> RichTable:
+    """Mean log κ by method and ε, for the terminal."""
+    results = grayed.results
+    shown = RichTable(title=f"graying {len(grayed.names)} pictures: mean log κ", title_justify="left")
+    for heading in ("method", "ε", "before", "after"):
+        shown.add_column(heading, justify="left" if heading == "method" else "right")
+    for key in SHOWN:
+        shown.add_row(key[0].upper(), f"{key[1]:g}", f"{_mean_before(results):.2f}", f"{_mean_after(results[key]):.2f}")
+    return shown
+
+
+def _headline(results: Results) -> report.Numbers:
+    items: list[tuple[str, report.Cell, str]] = [("log κ before", _mean_before(results), "mean over the pictures")]
     items += [(f"log κ after {_name(key)}", _mean_after(results[key]), _change(results[key])) for key in SHOWN]
-    return report.Section(
-        title="In short",
-        text="κ = σ_max / σ_min of a picture's token matrix; log is the natural logarithm.",
-        items=[report.Numbers(items=items)],
-    )
+    return report.Numbers(items=items)
 
 
 def _gallery(names: Sequence[str], results: Results) -> report.Gallery:
@@ -126,10 +122,10 @@ def _spectra(name: str, grayed: dict[Key, GrayedPicture]) -> report.Section:
         "hovermode": "x unified",
     }
     caption = f"Singular values of picture {name}. Move over the lines to read them."
-    return report.Section(title="Spectra", items=[report.Figure(data=data, layout=layout, caption=caption)])
+    return report.Section(title="Their spectra", items=[report.Figure(data=data, layout=layout, caption=caption)])
 
 
-def _sweep(results: Results) -> report.Section:
+def _sweep(names: Sequence[str], results: Results) -> report.Section:
     """Mean log κ against ε for both methods."""
     before = _mean_before(results)
     data = []
@@ -151,10 +147,12 @@ def _sweep(results: Results) -> report.Section:
         "yaxis": {"title": {"text": "log κ, mean"}, "rangemode": "tozero"},
     }
     text = "ε = 1 changes nothing. By SVD, log κ is multiplied by ε exactly; by DCT there is no such rule."
-    return report.Section(title="How much", text=text, items=[report.Figure(data=data, layout=layout, height=340)])
+    return report.Section(
+        title="How much graying", text=text, items=[report.Figure(data=data, layout=layout, height=340)]
+    )
 
 
-def _rows(names: Sequence[str], results: Results) -> report.Section:
+def _numbers(names: Sequence[str], results: Results) -> report.Table:
     rows: list[list[report.Cell]] = []
     for number, name in enumerate(names):
         for (method, epsilon), grayed in results.items():
@@ -162,23 +160,7 @@ def _rows(names: Sequence[str], results: Results) -> report.Section:
             cells: list[report.Cell] = [name, method.upper(), epsilon, before.kappa, after.kappa]
             rows.append([*cells, before.log_kappa, after.log_kappa, after.log_kappa / before.log_kappa])
     columns = ["picture", "method", "ε", "κ before", "κ after", "log κ before", "log κ after", "ratio of logs"]
-    return report.Section(title="Every number", items=[report.Table(columns=columns, rows=rows)])
-
-
-def _table(results: Results) -> RichTable:
-    count = len(next(iter(results.values())))
-    table = RichTable(title=f"mean log κ of {count} pictures", title_justify="left")
-    for heading in ("method", "ε", "before", "after"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
-    for (method, epsilon), grayed in results.items():
-        values = f"{_mean_before(results):.3f}", f"{_mean_after(grayed):.3f}"
-        table.add_row(method.upper(), f"{epsilon:g}", *values, end_section=epsilon == SWEEP[method][-1])
-    return table
-
-
-def _command(config: DemoConfig) -> str:
-    out = shlex.quote(str(config.out))
-    return f"wellcond demo --out {out} --count {config.count} --size {config.size} --seed {config.seed}"
+    return report.Table(columns=columns, rows=rows, folded=f"{len(rows)} lines of numbers")
 
 
 def _name(key: Key) -> str:

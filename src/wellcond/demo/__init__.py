@@ -1,0 +1,36 @@
+"""`wellcond demo`: the whole story in minutes on two CPU cores, without data. Floor 8: a complete experiment.
+
+pictures   gray generated pictures: κ falls
+training   small ViTs with all skips, without the MLP's, without attention's, and grayed
+
+One page tells both: demo/report.html. The runs are ordinary run directories, for `wellcond report` and `wc.load`.
+"""
+
+import time
+from dataclasses import replace
+
+from rich.console import Console
+
+from wellcond import runs_page
+from wellcond.config import DemoConfig, to_command
+from wellcond.demo import pictures, training
+
+
+def run(config: DemoConfig) -> None:
+    """Write `report.html` into the output folder and print the tables."""
+    console = Console(highlight=False)
+    begun = time.perf_counter()
+    grayed = pictures.gray_pictures(config.count, config.size, config.seed)
+    console.print(pictures.table(grayed))
+    base = replace(training.procedural_vit(), seed=config.seed)
+    stories = training.train_all(training.quick(base) if config.quick else base, config.out, console)
+    page, _ = runs_page.build(
+        list(stories.values()),
+        title="Why attention needs its skip, and what graying does",
+        summary="Token graying on a few pictures, then one small ViT trained in five ways on two CPU cores.",
+        command=to_command("demo", config),
+        first=[training.section(stories), *pictures.sections(grayed, config.size)],
+    )
+    path = page.write(config.out / runs_page.PAGE)
+    console.print(training.table(stories))
+    console.print(f"{time.perf_counter() - begun:.0f} s → {path}", soft_wrap=True, markup=False)

@@ -1,0 +1,164 @@
+"""The second half of the demo: the same small ViT trained with all skips, without each, and on grayed pictures.
+
+One set of hyper-parameters for all, chosen on the model with all skips (Always Skip Attention, arXiv 2505.01996, does
+so in Fig. 1c): what differs is the model alone.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from wellcond import report
+from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, ModelConfig, OptimConfig, TrainConfig, to_json
+from wellcond.data.procedural import CLASSES
+from wellcond.runs_page.reading import Story, read
+from wellcond.runs_page.tables import duration
+from wellcond.training import train
+
+THREADS = 8  # a step of this size does not get faster with more
+CHANCE = 100 / len(CLASSES)
+
+
+def procedural_vit() -> TrainConfig:
+    """A ViT of 6 blocks, 64 wide, on generated pictures of 32 px, patch 8: all skips, no graying.
+
+    AdamW as in the paper: with Muon, whose updates do not care for conditioning, the gap is far smaller. Weights start
+    as torch's layers do ("reset"), larger than timm's 0.02, which so narrow a model takes epochs to grow out of.
+    """
+    options = (
+        ("embed_dim", 64),
+        ("depth", 6),
+        ("num_heads", 4),
+        ("class_token", False),
+        ("global_pool", "avg"),
+        ("weight_init", "reset"),
+    )
+    return TrainConfig(
+        recipe="procedural-vit",
+        model=ModelConfig(
+            name="vit_tiny_patch16_224", image_size=32, patch_size=8, num_classes=len(CLASSES), options=options
+        ),
+        data=DataConfig(
+            train="procedural:8000", val="procedural:500", image_size=32, augment=AugmentConfig(crop="none", flip=True)
+        ),
+        optim=OptimConfig(lr=2e-3, min_lr=2e-5, weight_decay=0.05, betas=(0.9, 0.99), clip=1.0, warmup_epochs=1.0),
+        epochs=5,
+        batch_size=64,
+        precision="float32",
+        log_every=10,
+        monitor_every=1,
+        device="cpu",
+    )
+
+
+def variants(base: TrainConfig) -> dict[str, TrainConfig]:
+    """Name → config. Without a skip, then grayed as in Table 3's best."""
+    model = base.model
+    changed = {
+        "all skips": model,
+        "no MLP skip": replace(model, cut_mlp_skips=True),
+        "no attention skip": replace(model, cut_attention_skips=True),
+        "DCT 0.95": replace(model, graying=GrayingConfig(method="dct", epsilon=0.95)),
+        "SVD 0.7": replace(model, graying=GrayingConfig(method="svd", epsilon=0.7)),
+    }
+    return {name: replace(base, model=m) for name, m in changed.items()}
+
+
+def quick(base: TrainConfig) -> TrainConfig:
+    """Does it run? Two narrow blocks, two epochs of four steps."""
+    options = dict(base.model.options) | {"embed_dim": 16, "depth": 2, "num_heads": 2}
+    return replace(
+        base,
+        model=replace(base.model, options=tuple(options.items())),
+        data=replace(base.data, train="procedural:64", val="procedural:20"),
+        batch_size=16,
+        epochs=2,
+        log_every=2,
+        monitor_images=4,
+    )
+
+
+def train_all(base: TrainConfig, out: Path, console: Console) -> dict[str, Story]:
+    """Each variant in its own run directory; what is there already, finished or half, is not done again."""
+    folder = out / f"runs-{hashlib.sha256(to_json(base).encode()).hexdigest()[:6]}"  # another config: other runs
+    configs = variants(replace(base, data=replace(base.data, cache=out / "images")))
+    stories = {}
+    with _spoken(console), _few_threads():
+        for number, (name, config) in enumerate(configs.items(), 1):
+            console.print(f"[bold]{number}/{len(configs)}  {name}[/bold]")
+            path = folder / name.replace(" ", "-")
+            train(config, path, console=console)
+            stories[name] = read(path)
+    return stories
+
+
+def section(stories: dict[str, Story]) -> report.Section:
+    """Headline numbers."""
+    items: list[tuple[str, report.Cell, str]] = []
+    for name, story in stories.items():
+        alone, whole = (final_log_kappa(story, site) for site in ("sab_out", "sab_sum"))
+        note = f"log κ after attention: {whole}; of attention alone: {alone}"
+        items.append((name, f"{report.format_cell(story.last('top1'))} %", note))
+    config = next(iter(stories.values())).config
+    depth, width = (dict(config.model.options).get(name) for name in ("depth", "embed_dim"))
+    text = (
+        f"Top-1 accuracy of one small ViT ({depth} blocks, {width} wide, {config.model.image_size} px, patch "
+        f"{config.model.patch_size}) after {config.epochs} epochs on {config.data.train.partition(':')[2]} generated "
+        f"pictures of {len(CLASSES)} classes (chance: {CHANCE:.0f} %). The hyper-parameters are the same for all and "
+        "were chosen on the model with all skips. κ: mean over blocks."
+    )
+    return report.Section(title="In short", text=text, items=[report.Numbers(items=items)])
+
+
+def table(stories: dict[str, Story]) -> RichTable:
+    """The same for the terminal."""
+    shown = RichTable(title=f"trained alike; chance is {CHANCE:.0f} %", title_justify="left")
+    shown.add_column("model")
+    for heading in ("top-1 %", "loss", "log κ of attention alone", "log κ after attention", "time"):
+        shown.add_column(heading, justify="right")
+    for name, story in stories.items():
+        loss = story.summary.get("loss") if story.summary else None
+        kappas = [final_log_kappa(story, site) for site in ("sab_out", "sab_sum")]
+        top1 = report.format_cell(story.last("top1"))
+        shown.add_row(name, top1, report.format_cell(loss), *kappas, duration(story.seconds))
+    return shown
+
+
+def final_log_kappa(story: Story, site: str) -> str:
+    """Mean over blocks at the last measurement, and in how many of them no image has full rank."""
+    rows = story.probed[max(story.probed)] if story.probed else []
+    here = [row for row in rows if row.site == site and row.quantity == "log_kappa"]
+    values = [row.value for row in here if row.value is not None]
+    if len(values) == len(here):
+        return report.format_cell(fmean(values) if values else None)
+    mean = f"{fmean(values):.1f}, " if values else ""
+    return f"{mean}∞ in {len(here) - len(values)} of {len(here)} blocks"
+
+
+@contextmanager
+def _spoken(console: Console) -> Iterator[None]:
+    """Warnings of the loop (collapse, skipped steps) as lines between the bars."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *rest, **named: console.print(
+            f"warning: {message}", style="yellow", markup=False, soft_wrap=True
+        )
+        yield
+
+
+@contextmanager
+def _few_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, THREADS))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,66 @@
+"""The demo: one page with pictures, runs and κ; the same command again does nothing twice."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from wellcond.cli import main
+from wellcond.config import TrainConfig, changed_fields, from_json
+from wellcond.demo import training
+from wellcond.runs_page.reading import read
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    assert main(["demo", "--quick", "--count", "1", "--size", "64", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_one_page_tells_it_all(made):
+    page = (made / "report.html").read_text()
+    for words in ("SVD 0.7", "striped disc", "no attention skip", "κ by block", "wellcond demo --out"):
+        assert words in page
+
+
+def test_runs_are_ordinary_runs_that_differ_in_the_model_only(made):
+    (folder,) = made.glob("runs-*")
+    stories = {path.name: read(path) for path in folder.iterdir()}
+    assert set(stories) == {"all-skips", "no-MLP-skip", "no-attention-skip", "DCT-0.95", "SVD-0.7"}
+    assert all(s.summary is not None and s.troubles == [] and s.probed for s in stories.values())
+    base = stories["all-skips"].config
+    for name, story in stories.items():
+        assert all(field.startswith("model.") for field in changed_fields(base, story.config)), name
+    assert stories["no-attention-skip"].config.model.cut_attention_skips
+
+
+def test_again_it_shows_what_is_there(made, capsys):
+    runs = sorted(made.glob("runs-*/*/metrics.jsonl"))
+    before = [path.stat().st_mtime_ns for path in runs]
+    (made / "report.html").unlink()
+    assert main(["demo", "--quick", "--count", "1", "--size", "64", "--out", str(made)]) == 0
+    assert (made / "report.html").is_file()
+    assert [path.stat().st_mtime_ns for path in runs] == before
+    assert "no attention skip" in " ".join(capsys.readouterr().out.split())
+
+
+def test_another_seed_is_another_set_of_runs(made):
+    assert main(["demo", "--quick", "--count", "1", "--size", "64", "--seed", "1", "--out", str(made)]) == 0
+    assert len(list(made.glob("runs-*"))) == 2
+
+
+def test_threads_and_warnings_are_left_as_they_were(made):
+    threads = torch.get_num_threads()
+    main(["demo", "--quick", "--count", "1", "--size", "64", "--out", str(made)])
+    assert torch.get_num_threads() == threads
+
+
+def test_the_experiment_is_one_config():
+    base = training.procedural_vit()
+    configs = training.variants(base)
+    assert next(iter(configs.values())) == base  # the with-skip model is the one the others are changed from
+    assert all(replace(c, model=base.model) == base for c in configs.values())
+    assert isinstance(from_json(training.to_json(base), TrainConfig), TrainConfig)
+    assert (base.precision, base.compile, base.device) == ("float32", False, "cpu")

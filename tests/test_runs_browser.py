@@ -1,0 +1,141 @@
+"""The pages of runs and of the demo in a real Chromium: no error, no request, every chart, choices, a phone."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from run_cases import config, grayed, without_attention_skip, write_run
+
+from wellcond import demo, runs_page
+from wellcond.config import DemoConfig
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+def works() -> bool:
+    """Some distributions have a `chromium` that only says where to get one."""
+    return (
+        CHROMIUM is not None
+        and subprocess.run([CHROMIUM, "--version"], capture_output=True, timeout=60).returncode == 0
+    )
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not works(), reason=f"no Chromium: none of {', '.join(NAMES)} runs")]
+CHARTS = {"family": 5, "plain": 2, "young": 1, "evil": 5, "demo": 7}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    base = config()
+    evil = config(recipe='<img src="http://x.invalid/"> <a href="http://x.invalid">%{x}' + "long" * 40)
+    runs = {
+        "family": [
+            write_run(folder / "a0", base),
+            write_run(folder / "a1", config(seed=1), top1=64),
+            write_run(folder / "cut", without_attention_skip(base), top1=12, collapsed=True),
+            write_run(folder / "dct", grayed(base, "dct", 0.95), top1=62, epochs=3),
+        ],
+        "plain": [write_run(folder / "plain", base, probes=False)],
+        "young": [write_run(folder / "young", base, epochs=0, finished=False)],
+        "evil": [write_run(folder / "evil", evil), write_run(folder / "evil2", grayed(evil, "svd", 0.7))],
+    }
+    line = '{"kind":"train","step":5,"epoch":1,"lr":0.1,"loss":2.0,"skipped":0}\n'
+    (folder / "young" / "metrics.jsonl").write_text(2 * line)
+    pages = {name: _write(paths, folder / f"{name}.html") for name, paths in runs.items()}
+    demo.run(DemoConfig(out=folder / "demo", count=1, size=64, quick=True))
+    return pages | {"demo": folder / "demo" / "report.html"}
+
+
+def _write(paths: list[Path], out: Path) -> Path:
+    return runs_page.build(*runs_page.gather(paths))[0].write(out)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as engine:
+        started = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser, written):
+    """(name, …) → a page on which nothing may go wrong: checked when the test ends."""
+    contexts, troubles = [], []
+
+    def open_page(name: str, viewport=DESKTOP, **options):
+        context = browser.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        page, address = context.new_page(), written[name].as_uri()
+        page.on("console", lambda message: troubles.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
+        page.on("request", lambda r: None if r.url == address or r.url.startswith("data:") else troubles.append(r.url))
+        page.goto(address)
+        page.wait_for_function(
+            "Array.from(document.querySelectorAll('.plot')).every(p => p.querySelector('.main-svg'))"
+        )
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def chart(page, heading: str):
+    section = page.locator("section", has=page.get_by_role("heading", name=re.compile(heading)))
+    return section, section.locator(".plot").first
+
+
+def names(plot) -> list[str]:
+    return plot.evaluate("p => p.data.map(t => t.name ?? null)")
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_opens_without_error_and_draws_every_chart(name, opened):
+    page = opened(name)
+    counts = page.evaluate("Array.from(document.querySelectorAll('.plot')).map(p => p.data.length)")
+    assert len(counts) == CHARTS[name] and all(counts)
+    assert page.evaluate("Array.from(document.images).every(i => i.complete && i.naturalWidth > 0)")
+    assert page.locator("a").count() == 0
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_on_a_phone_nothing_is_wider_than_the_screen(name, opened):
+    page = opened(name, PHONE, has_touch=True, is_mobile=True, device_scale_factor=2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    for control in page.locator(".controls select, .controls button").all():
+        box = control.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"]
+
+
+def test_choices_change_what_is_drawn(opened):
+    page = opened("family")
+    section, plot = chart(page, "Accuracy")
+    assert names(plot)[1] == "all skips (2 seeds)"
+    section.get_by_role("button", name="every run").click()
+    assert "all skips, seed 1" in names(plot)
+    section, plot = chart(page, "κ over epochs")
+    mean = plot.evaluate("p => p.data[0].y")
+    section.get_by_label("block").select_option(label="block 2")
+    assert plot.evaluate("p => p.data[0].y") != mean
+    section, plot = chart(page, "Every epoch and block")
+    section.get_by_label("config").select_option(label="no attention skip")
+    assert "∞" in plot.text_content()
+    section.get_by_label("quantity").select_option(label="token cosine")
+    assert plot.evaluate("p => p.data[0].z[1][0]") == 1
+
+
+def test_the_table_keeps_its_columns_apart(opened):
+    """A number and a text beside each other once touched."""
+    page = opened("family")
+    gaps = page.evaluate("""Array.from(document.querySelectorAll('td.number + td:not(.number)'))
+        .map(td => parseFloat(getComputedStyle(td).paddingLeft))""")
+    assert gaps and min(gaps) >= 10
