@@ -10,7 +10,7 @@ import torch
 from timm.models.convmixer import ConvMixer
 from torch import nn
 
-from wellcond.attention import K, set_attention
+from wellcond.attention import set_attention
 from wellcond.config import ModelConfig
 from wellcond.graying import gray
 from wellcond.skips import cut_skips
@@ -30,7 +30,7 @@ def build_model(config: ModelConfig, seed: int = 0) -> nn.Module:
         torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which seeds the GPUs, too
         model = _create(config, options)
     if config.attention == "linear":
-        set_attention(model, "linear", k=config.k if config.k is not None else K)
+        set_attention(model, "linear", k=config.k)
     if config.cut_attention_skips or config.cut_mlp_skips:
         cut_skips(model, attention=config.cut_attention_skips, mlp=config.cut_mlp_skips, lpi=False)
     if config.graying.method != "none":
