@@ -103,7 +103,7 @@ def test_minutes_end_before_a_run_that_would_not_fit(tmp_path, capsys, monkeypat
         now[0] += 100
         return measure(*words)
 
-    slow.measure = measured
+    slow.measure = measured  # pyright: ignore[reportAttributeAccessIssue]
     content = slow.run(tmp_path, seeds=3, max_minutes=6)  # 360 s: three of 100 s, a fourth would end at 400
     assert len(content["runs"]) == len(slow.calls) == 3
     assert "Still missing: b, seed 1; a, seed 2; b, seed 2." in capsys.readouterr().out

@@ -347,7 +347,8 @@ def test_variants_of_a_claim_differ_in_what_they_say_alone(claim):
     settings = claim.settings(options)
     assert set(claim.quick) <= set(settings)
     for variant, experiment in claim.experiments.items():
-        base = essence(recipes.get(experiment.recipe, epochs=claim.epochs or recipes.get(experiment.recipe).epochs))
+        epochs = experiment.changes.get("epochs") or claim.epochs or recipes.get(experiment.recipe).epochs
+        base = essence(recipes.get(experiment.recipe, epochs=epochs))
         own = {name for name in {*settings[variant], *base} if settings[variant].get(name) != base.get(name)}
         assert own <= set(experiment.changes)
         assert all(name.startswith("model.") for name in own)
@@ -377,7 +378,8 @@ def test_skip_verdicts():
     assert judgement.verdict == "CIFAR-10: reproduced, the SAB skip is the one that matters."
     assert rows["CIFAR-10, no FFN skip, difference"].verdict == "as in the paper"
     lost = rows["CIFAR-10, no SAB skip, difference"]
-    want = scipy.stats.t.interval(0.95, 2, np.mean(lost.values), scipy.stats.sem(lost.values))
+    values: Any = lost.values
+    want = scipy.stats.t.interval(0.95, 2, np.mean(values), scipy.stats.sem(values))
     assert lost.verdict == "as in the paper" and lost.interval == pytest.approx(want, rel=1e-4)
     assert "too few seeds" in skip_claim.judge_skips([run for run in good if run["seed"] == 0]).verdict
     better = made_up(SKIPS[0], [50, 51, 50]) + made_up(SKIPS[1], [74, 75, 74]) + made_up(SKIPS[2], [60, 61, 60])
@@ -514,7 +516,8 @@ def test_step_time_reads_the_benchmark(tmp_path, capsys):
     row = next(row for row in content["rows"] if row["name"].startswith("ViT-B/16, SVD"))
     assert row["value"] == pytest.approx(svd["ratio"], rel=1e-4) and row["interval"] == svd["ratio_ci"]
     assert row["verdict"] == "costs less" and len(content["runs"]) == 2
-    assert all("gpu" in run["hardware"] for run in content["runs"])
+    assert all("gpu" in run["hardware"] for run in [content, *content["runs"]])
+    assert content["commit"] == bench["parts"]["a-cuda"]["commit"] and "gpu_minutes" not in content
 
 
 def test_statistics_without_values():

@@ -116,7 +116,8 @@ def _render_claim(claim: Mapping[str, Any]) -> str:
     scaled = [claim["scaled_down"], *['"'] * len(claim["rows"])]  # the same for all rows of a claim
     rows = [[*_claim_cells(row), what] for row, what in zip(claim["rows"], scaled, strict=False)]
     minutes = f"{claim['gpu_minutes']:g} GPU-minutes, " if "gpu_minutes" in claim else ""
-    return f"{text}\n\n{len(claim['seeds'])} seeds, {minutes}{_origin(claim)}\n\n{_markdown(heading, rows)}"
+    seeds = "1 seed" if len(claim["seeds"]) == 1 else f"{len(claim['seeds'])} seeds"
+    return f"{text}\n\n{seeds}, {minutes}{_origin(claim)}\n\n{_markdown(heading, rows)}"
 
 
 def _claim_cells(row: Mapping[str, Any]) -> list[str]:

@@ -43,7 +43,7 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
         console.print(f"{claim.name}: {num_new} of {len(others)} runs taken over", markup=False)
     missing = [] if config.collect else [key for key in wanted if key not in runs]
     if missing or not origin:
-        origin = {**results.origin("", claim.device), "device": claim.device}
+        origin = {**results.origin("", claim.device), "device": claim.device, **claim.origin}
     told = "" if missing else origin.pop("command", "")  # the command that measured, not the one that looks again
 
     def write() -> dict[str, Any]:

@@ -53,6 +53,7 @@ class Claim:
     sections: Callable[[dict[str, Any]], list[Section]] | None = None  # of the page, after the table
     device: str = "cpu"
     images: str = "procedural"
+    origin: dict[str, Any] = field(default_factory=dict)  # commit, hardware, … of numbers that are only read
     # claims that train
     left_out: str = ""  # what cannot be measured here, and why
     admit: Callable[[str, Sequence[Run]], None] | None = None  # ValueError where a run would not belong to these

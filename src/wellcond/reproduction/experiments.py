@@ -94,7 +94,7 @@ class TrainingClaim:
         if options.quick:
             changes |= _small(experiment.recipe)
         if epochs := options.epochs or (None if options.quick else self.epochs):
-            changes["epochs"] = epochs
+            changes["epochs"] = experiment.changes.get("epochs", epochs)
         return recipes.get(experiment.recipe, **changes, **own)
 
     def settings(self, options: ReproduceConfig) -> dict[str, Any]:

@@ -4,7 +4,7 @@ One trained ViT-Tiny, whose weights stay as they are; its input is grayed more a
 Jacobian of the attention of its middle block are taken, with respect to the normalised input, in float64, on one
 validation picture (the matrix has (65 · 192)² entries).
 
-Rule, written down before anything was measured: reproduced for a method if log κ of the Jacobian at its smallest ε lies
+Rule, written down before the runs: reproduced for a method if log κ of the Jacobian at its smallest ε lies
 under that without graying, by an interval over seeds; not reproduced if it lies above; else not shown.
 """
 

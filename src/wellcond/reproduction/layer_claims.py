@@ -3,7 +3,7 @@
 ViT-Tiny at patch 4: 257 tokens of width 192, so that n ≥ d as in the paper. The numbers are those that a run measures
 while it trains, on 16 fixed validation pictures.
 
-Rules, written down before anything was measured:
+Rules, written down before the runs:
 
 - asa-fig1b is reproduced if log κ of SA(X), mean over blocks, lies above each of the other three sums by more than 1 (a
   factor e) with the whole 95 % interval over seeds.

@@ -1,6 +1,6 @@
 """asa-fig2: does training fail without the SAB skip? ("Always Skip Attention", Fig. 2.)
 
-Rule, written down before anything was measured. Training *fails* in a run if its loss stays without finite values, or
+Rule, written down before the runs. Training *fails* in a run if its loss stays without finite values, or
 ends above 0.9 ln K (K classes; ln K is guessing), or ends 0.1 ln K above its own minimum. Reproduced if every run
 without the SAB skip fails and no other does. Else it is said in how many it fails, and whether its loss ends higher
 than with all skips by an interval.

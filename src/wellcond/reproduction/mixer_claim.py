@@ -1,6 +1,6 @@
 """asa-fig6: ConvMixer, whose tokens are mixed by a convolution, without its skip ("Always Skip Attention", Fig. 6).
 
-Rule, written down before anything was measured: reproduced if the 95 % interval of the difference touches ±0.2 points
+Rule, written down before the runs: reproduced if the 95 % interval of the difference touches ±0.2 points
 and is not wider than ±1; not decided if it touches and is wider; else not reproduced.
 """
 

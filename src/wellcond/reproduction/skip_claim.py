@@ -1,6 +1,6 @@
 """asa-fig1c: what is lost without a skip ("Always Skip Attention", Fig. 1c).
 
-Rule, written down before anything was measured: reproduced on a set if the accuracy without the SAB skip lies under
+Rule, written down before the runs: reproduced on a set if the accuracy without the SAB skip lies under
 that with all skips and under that without the FFN skip, both with the whole 95 % interval of the difference; not
 reproduced if one of these intervals lies above 0; else not shown. Beside it each difference is compared with the
 paper's number.

@@ -1,8 +1,11 @@
 """asa-table1: what graying costs ("Always Skip Attention", Table 1), from the medians of bench-graying.json.
 
-Rule, written down before anything was measured: DCT is reproduced if the whole 95 % interval of the ratio of step times
-lies under 1.05 ("almost no cost"; the paper has 1.012); of SVD, which costs the paper 6.3 times the time, it is said
-whether ours costs less, as much or more.
+Rule: DCT is reproduced if the whole 95 % interval of the ratio of step times lies under 1.05 ("almost no cost"; the
+paper has 1.012); of SVD, which costs the paper 6.3 times the time, it is said whether ours costs less, as much or more.
+(The benchmark had been run before this rule was written.)
+
+The ratio is to timm's plain step. Our grayed step also computes the patch embedding as a matrix product, which by
+itself is faster; the ratio to that step without graying is what graying alone costs, and stands beside it.
 """
 
 from collections.abc import Sequence
@@ -36,6 +39,7 @@ def measured(bench: dict[str, Any], variant: str) -> dict[str, Any]:
         of_part = [row for row in bench["rows"] if (row["part"], row["device"]) == (part["part"], part["device"])]
         row = next(row for row in of_part if row["name"] == name)
         found[method] = {"ratio": row["ratio"], "interval": row["ratio_ci"]}
+        found[method]["alone"] = row.get("ratio_to_ungrayed")
     origin = {name: part[name] for name in ("commit", "hardware", "date")}
     return {**origin, "seconds": 0.0, "ratios": found}
 
@@ -51,14 +55,17 @@ def judge(runs: Sequence[Run]) -> Judgement:
                 verdict = (
                     "costs less" if high < PAPER["svd"] else "costs more" if low > PAPER["svd"] else "as in the paper"
                 )
-            name = f"{run['variant']}, {method.upper()}, step time over the plain step"
-            ratio = float(f"{found['ratio']:.5g}")
-            rows.append(
-                Row(name=name, paper=f"{PAPER[method]:g}", value=ratio, interval=(low, high), values=[ratio],
-                    verdict=verdict)
-            )  # fmt: skip
+            name = f"{run['variant']}, {method.upper()}, step time over "
+            rows.append(_row(f"{name}the plain step", f"{PAPER[method]:g}", found["ratio"], (low, high), verdict))
+            if found["alone"] is not None:
+                rows.append(_row(f"{name}ours without graying", "–", found["alone"], None, "–"))
             told.append(f"{run['variant']}, {method.upper()}: {verdict}")
     return Judgement(rows=rows, verdict="; ".join(told) + ".")
+
+
+def _row(name: str, paper: str, ratio: float, interval: tuple[float, float] | None, verdict: str) -> Row:
+    value = float(f"{ratio:.5g}")
+    return Row(name=name, paper=paper, value=value, interval=interval, values=[value], verdict=verdict)
 
 
 def claim(options: ReproduceConfig) -> Claim:
@@ -69,13 +76,15 @@ def claim(options: ReproduceConfig) -> Claim:
     variants = tuple(variant for variant, part in parts.items() if options.quick or not part["quick"])
     if not variants:
         raise ValueError(f"{SOURCE} holds quick timings only; run wellcond bench graying --device cuda first")
+    first = parts[variants[0]]
     return Claim(
         name="asa-table1",
         says="Always Skip Attention, Table 1: SVD graying costs 6.3 times the training time of ViT-B, DCT 1.012 times.",
         measures=(
             "Step times of compiled training steps on one GPU, interleaved, medians with 95 % intervals, from "
             f"`wellcond bench graying`. DCT: reproduced if the interval lies under {CHEAP:g}. SVD: does it cost less "
-            "than in the paper, as much, or more?"
+            "than in the paper, as much, or more? The plain step is timm's; ours computes the patch embedding another "
+            "way, which is faster by itself, so the ratio to ours without graying is given, too."
         ),
         scaled_down="A step instead of 300 epochs.",
         variants=variants,
@@ -83,5 +92,6 @@ def claim(options: ReproduceConfig) -> Claim:
         settings=lambda quick: {"timed": {variant: parts[variant]["date"] for variant in variants}},
         measure=lambda variant, seed, quick: measured(bench, variant),
         judge=judge,
-        images=str(bench.get("images", "–")),
+        images=first["images"],
+        origin={name: first[name] for name in ("commit", "hardware", "versions", "date", "device")},
     )

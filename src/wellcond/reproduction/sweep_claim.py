@@ -1,6 +1,6 @@
 """asa-table3: accuracy and κ by ε, for both methods ("Always Skip Attention", Table 3).
 
-Rules, written down before anything was measured: κ is reproduced if the mean κ_in over blocks falls from every ε to the
+Rules, written down before the runs: κ is reproduced if the mean κ_in over blocks falls from every ε to the
 next smaller one; a gain in accuracy as in graying_claim.
 """
 
