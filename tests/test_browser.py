@@ -15,8 +15,6 @@ from diagnosis_cases import hostile, poor, rich
 from PIL import Image
 from test_report import EVIL, make_report
 
-from wellcond import demo
-from wellcond.config import DemoConfig
 from wellcond.diagnosis.page import build
 from wellcond.report import Figure, Report
 
@@ -68,9 +66,7 @@ def browser() -> Iterator:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    pages = {name: make().write(folder / f"{name}.html") for name, make in REPORTS.items()}
-    demo.run(DemoConfig(out=folder / "demo", count=2, size=64))
-    return pages | {"demo": folder / "demo" / "report.html"}
+    return {name: make().write(folder / f"{name}.html") for name, make in REPORTS.items()}
 
 
 @pytest.fixture
@@ -134,14 +130,13 @@ def tooltip(page, plot, x: float, y: float, says: str) -> str:
     return found.text_content()
 
 
-@pytest.mark.parametrize("name", [*REPORTS, "demo"])
+@pytest.mark.parametrize("name", list(REPORTS))
 def test_opens_without_error_and_asks_for_nothing(name, opened):
     page = opened(name)
     assert "hacked" not in page.title().replace(EVIL, "").split("<")[0]
     assert page.evaluate("document.querySelectorAll('img:not([src^=\"data:\"])').length") == 0
     assert page.evaluate("Array.from(document.images).every(i => i.complete && i.naturalWidth > 0)")
-    if name in REPORTS:
-        assert len(drawn(page)) == len(figures(REPORTS[name]()))
+    assert len(drawn(page)) == len(figures(REPORTS[name]()))
 
 
 def test_every_chart_has_its_traces(opened):
@@ -150,7 +145,6 @@ def test_every_chart_has_its_traces(opened):
     # 2 methods, 1 advised ε, the target
     assert list(drawn(page).values()) == [9, 2, 1, 4, 5, 4]
     assert all(count > 0 for count in drawn(opened("hostile")).values())
-    assert list(drawn(opened("demo")).values()) == [5, 2]
 
 
 def test_names_are_text_in_charts_too(opened):
@@ -267,7 +261,7 @@ def test_light_and_dark(opened):
     assert opened("rich", color_scheme="dark").evaluate(background) != light
 
 
-@pytest.mark.parametrize("name", [*REPORTS, "demo"])
+@pytest.mark.parametrize("name", list(REPORTS))
 def test_on_a_phone_nothing_is_wider_than_the_screen(name, opened):
     page = opened(name, PHONE, has_touch=True, is_mobile=True, device_scale_factor=2)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
@@ -291,7 +285,7 @@ def test_from_wide_to_narrow_and_back(opened):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("name", ["rich", "compare", "poor", "demo"])
+@pytest.mark.parametrize("name", ["rich", "compare", "poor"])
 def test_screenshots(name, viewport, theme, opened):
     page = opened(name, viewport, color_scheme=theme)
     height = page.evaluate("document.documentElement.scrollHeight")
