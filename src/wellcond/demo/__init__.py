@@ -1,7 +1,8 @@
 """`wellcond demo`: the whole story in minutes on two CPU cores, without data. Floor 8: a complete experiment.
 
-pictures   gray generated pictures: κ falls
-training   small ViTs with all skips, without the MLP's, without attention's, and grayed
+pictures      gray generated pictures: κ falls
+training      small ViTs with all skips, without the MLP's, without attention's, and grayed
+side_by_side  two of them at a time
 
 One page tells both: demo/report.html. The runs are ordinary run directories, for `wellcond report` and `wc.load`.
 """
@@ -23,11 +24,11 @@ def run(config: DemoConfig) -> None:
     grayed = pictures.gray_pictures(config.count, config.size, config.seed)
     console.print(pictures.table(grayed))
     base = replace(training.procedural_vit(), seed=config.seed)
-    stories = training.train_all(training.quick(base) if config.quick else base, config.out, console)
+    stories = training.train_variants(training.quick(base) if config.quick else base, config.out, console)
     page, _ = runs_page.build(
         list(stories.values()),
         title="Why attention needs its skip, and what graying does",
-        summary="Token graying on a few pictures, then one small ViT trained in five ways on two CPU cores.",
+        summary="Token graying on a few pictures, then one small ViT trained in four ways.",
         command=to_command("demo", config),
         first=[training.section(stories), *pictures.sections(grayed, config.size)],
     )

@@ -5,25 +5,23 @@ so in Fig. 1c): what differs is the model alone.
 """
 
 import hashlib
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-import torch
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from wellcond import report
 from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, ModelConfig, OptimConfig, TrainConfig, to_json
+from wellcond.data.cache import open_cache
 from wellcond.data.procedural import CLASSES
+from wellcond.data.progress import bar
+from wellcond.data.splits import Split, open_split
+from wellcond.demo.side_by_side import Job, train_all
 from wellcond.runs_page.reading import Story, read
 from wellcond.runs_page.tables import duration
-from wellcond.training import train
 
-THREADS = 8  # a step of this size does not get faster with more
 CHANCE = 100 / len(CLASSES)
 
 
@@ -60,14 +58,13 @@ def procedural_vit() -> TrainConfig:
 
 
 def variants(base: TrainConfig) -> dict[str, TrainConfig]:
-    """Name → config. Without a skip, then grayed as in Table 3's best."""
+    """Name → config: with all skips, without either, and grayed."""
     model = base.model
     changed = {
         "all skips": model,
         "no MLP skip": replace(model, cut_mlp_skips=True),
         "no attention skip": replace(model, cut_attention_skips=True),
         "DCT 0.95": replace(model, graying=GrayingConfig(method="dct", epsilon=0.95)),
-        "SVD 0.7": replace(model, graying=GrayingConfig(method="svd", epsilon=0.7)),
     }
     return {name: replace(base, model=m) for name, m in changed.items()}
 
@@ -86,18 +83,22 @@ def quick(base: TrainConfig) -> TrainConfig:
     )
 
 
-def train_all(base: TrainConfig, out: Path, console: Console) -> dict[str, Story]:
+def train_variants(base: TrainConfig, out: Path, console: Console) -> dict[str, Story]:
     """Each variant in its own run directory; what is there already, finished or half, is not done again."""
     folder = out / f"runs-{hashlib.sha256(to_json(base).encode()).hexdigest()[:6]}"  # another config: other runs
-    configs = variants(replace(base, data=replace(base.data, cache=out / "images")))
-    stories = {}
-    with _spoken(console), _few_threads():
-        for number, (name, config) in enumerate(configs.items(), 1):
-            console.print(f"[bold]{number}/{len(configs)}  {name}[/bold]")
-            path = folder / name.replace(" ", "-")
-            train(config, path, console=console)
-            stories[name] = read(path)
-    return stories
+    data = replace(base.data, cache=out / "images")
+    sizes: dict[Split, int] = {}
+    for split, name in (("train", data.train), ("val", data.val)):
+        source = open_split(name, split, image_size=data.image_size)
+        sizes[split] = len(open_cache(source, data.image_size, data.cache, progress=bar))
+    num_steps = base.epochs * (sizes["train"] // base.batch_size)
+    jobs = {
+        name: Job(config=config, out=folder / name.replace(" ", "-"), num_steps=num_steps)
+        for name, config in variants(replace(base, data=data)).items()
+    }
+    console.print(f"training {len(jobs)} small ViTs on {sizes['train']} generated pictures")
+    train_all(jobs, console)
+    return {name: read(job.out) for name, job in jobs.items()}
 
 
 def section(stories: dict[str, Story]) -> report.Section:
@@ -141,24 +142,3 @@ def final_log_kappa(story: Story, site: str) -> str:
         return report.format_cell(fmean(values) if values else None)
     mean = f"{fmean(values):.1f}, " if values else ""
     return f"{mean}∞ in {len(here) - len(values)} of {len(here)} blocks"
-
-
-@contextmanager
-def _spoken(console: Console) -> Iterator[None]:
-    """Warnings of the loop (collapse, skipped steps) as lines between the bars."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *rest, **named: console.print(
-            f"warning: {message}", style="yellow", markup=False, soft_wrap=True
-        )
-        yield
-
-
-@contextmanager
-def _few_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(before, THREADS))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
