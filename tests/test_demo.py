@@ -45,9 +45,10 @@ def test_again_it_shows_what_is_there(made, capsys):
     assert "no attention skip" in " ".join(capsys.readouterr().out.split())
 
 
-def test_another_seed_is_another_set_of_runs(made):
-    assert main(["demo", "--quick", "--count", "1", "--size", "64", "--seed", "1", "--out", str(made)]) == 0
-    assert len(list(made.glob("runs-*"))) == 2
+def test_another_seed_is_another_set_of_runs():
+    base = training.procedural_vit()
+    assert training.runs_folder(base) == training.runs_folder(training.procedural_vit())
+    assert training.runs_folder(base) != training.runs_folder(replace(base, seed=1))
 
 
 def test_an_error_in_a_run_is_told_in_one_line(tmp_path, capsys, monkeypatch):

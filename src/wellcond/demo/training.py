@@ -85,20 +85,26 @@ def quick(base: TrainConfig) -> TrainConfig:
 
 def train_variants(base: TrainConfig, out: Path, console: Console) -> dict[str, Story]:
     """Each variant in its own run directory; what is there already, finished or half, is not done again."""
-    folder = out / f"runs-{hashlib.sha256(to_json(base).encode()).hexdigest()[:6]}"  # another config: other runs
+    folder = out / runs_folder(base)
     data = replace(base.data, cache=out / "images")
-    sizes: dict[Split, int] = {}
-    for split, name in (("train", data.train), ("val", data.val)):
+    halves: dict[Split, str] = {"val": data.val, "train": data.train}
+    size = 0
+    for split, name in halves.items():  # once, before several processes ask for them
         source = open_split(name, split, image_size=data.image_size)
-        sizes[split] = len(open_cache(source, data.image_size, data.cache, progress=bar))
-    num_steps = base.epochs * (sizes["train"] // base.batch_size)
+        size = len(open_cache(source, data.image_size, data.cache, progress=bar))
+    num_steps = base.epochs * (size // base.batch_size)
     jobs = {
         name: Job(config=config, out=folder / name.replace(" ", "-"), num_steps=num_steps)
         for name, config in variants(replace(base, data=data)).items()
     }
-    console.print(f"training {len(jobs)} small ViTs on {sizes['train']} generated pictures")
+    console.print(f"training {len(jobs)} small ViTs on {size} generated pictures")
     train_all(jobs, console)
     return {name: read(job.out) for name, job in jobs.items()}
+
+
+def runs_folder(base: TrainConfig) -> str:
+    """Another seed or another version's config: other runs, and never a refusal to continue the old ones."""
+    return f"runs-{hashlib.sha256(to_json(base).encode()).hexdigest()[:6]}"
 
 
 def section(stories: dict[str, Story]) -> report.Section:
