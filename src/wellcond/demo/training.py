@@ -45,10 +45,13 @@ def procedural_vit() -> TrainConfig:
             name="vit_tiny_patch16_224", image_size=32, patch_size=8, num_classes=len(CLASSES), options=options
         ),
         data=DataConfig(
-            train="procedural:8000", val="procedural:500", image_size=32, augment=AugmentConfig(crop="none", flip=True)
+            train="procedural:10000",
+            val="procedural:1000",
+            image_size=32,
+            augment=AugmentConfig(crop="none", flip=True),
         ),
-        optim=OptimConfig(lr=2e-3, min_lr=2e-5, weight_decay=0.05, betas=(0.9, 0.99), clip=1.0, warmup_epochs=1.0),
-        epochs=5,
+        optim=OptimConfig(lr=2e-3, min_lr=2e-5, weight_decay=0.05, betas=(0.9, 0.99), clip=1.0, warmup_epochs=2.0),
+        epochs=6,
         batch_size=64,
         precision="float32",
         log_every=10,
