@@ -113,6 +113,8 @@ def test_kappa_by_block_epoch_and_site(family):
     over = item(page, "κ over epochs", report.Figure)
     first = drawn(over, block=0)[0]
     assert first["x"] == [1, 2, 3, 4] and first["y"] == pytest.approx([6.1, 6.2, 6.3, 6.4])
+    lost = [t for t in drawn(over, block=0) if t.get("text")]
+    assert len(lost) == 2 and lost[0]["text"] == ["∞"] * EPOCHS  # two of three blocks have none: no mean of the third
     assert drawn(over, block=3)[0]["y"] == pytest.approx([7.1, 7.2, 7.3, 7.4])
     maps = item(page, "Every epoch and block", report.Figure)
     (cells,) = drawn(maps, config=0, site=2, quantity=0)

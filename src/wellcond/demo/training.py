@@ -5,9 +5,9 @@ so in Fig. 1c): what differs is the model alone.
 """
 
 import hashlib
+import math
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -19,6 +19,8 @@ from wellcond.data.procedural import CLASSES
 from wellcond.data.progress import bar
 from wellcond.data.splits import Split, open_split
 from wellcond.demo.side_by_side import Job, train_all
+from wellcond.diagnosis.page.words import is_infinite
+from wellcond.runs_page.kappa import median
 from wellcond.runs_page.reading import Story, read
 from wellcond.runs_page.tables import duration
 
@@ -123,7 +125,7 @@ def section(stories: dict[str, Story]) -> report.Section:
         f"Top-1 accuracy of one small ViT ({depth} blocks, {width} wide, {config.model.image_size} px, patch "
         f"{config.model.patch_size}) after {config.epochs} epochs on {config.data.train.partition(':')[2]} generated "
         f"pictures of {len(CLASSES)} classes (chance: {CHANCE:.0f} %). The hyper-parameters are the same for all and "
-        "were chosen on the model with all skips. κ: mean over blocks."
+        "were chosen on the model with all skips. κ: median over blocks."
     )
     return report.Section(title="In short", text=text, items=[report.Numbers(items=items)])
 
@@ -143,11 +145,7 @@ def table(stories: dict[str, Story]) -> RichTable:
 
 
 def final_log_kappa(story: Story, site: str) -> str:
-    """Mean over blocks at the last measurement, and in how many of them no image has full rank."""
+    """Median over blocks at the last measurement; ∞ where most blocks have no image of full rank."""
     rows = story.probed[max(story.probed)] if story.probed else []
     here = [row for row in rows if row.site == site and row.quantity == "log_kappa"]
-    values = [row.value for row in here if row.value is not None]
-    if len(values) == len(here):
-        return report.format_cell(fmean(values) if values else None)
-    mean = f"{fmean(values):.1f}, " if values else ""
-    return f"{mean}∞ in {len(here) - len(values)} of {len(here)} blocks"
+    return report.format_cell(median([math.inf if is_infinite(row) else row.value for row in here]))

@@ -23,9 +23,8 @@ from wellcond.runs_page.curves import epoch_axis
 from wellcond.runs_page.groups import Group
 
 Place = tuple[int, int]  # epoch, block
-Table = dict[
-    tuple[str, str], dict[Place, float | None]
-]  # (quantity, site) → mean; inf: rank-deficient on every image; None: NaN
+Value = float | None  # mean over images and seeds; inf: every image is rank-deficient; None: none has a number
+Table = dict[tuple[str, str], dict[Place, Value]]  # by quantity and site
 QUANTITIES = ("log_kappa", "effective_rank", "token_cosine")
 OVER_EPOCHS = {"sab_out": "solid", "sab_sum": "dot"}
 
@@ -62,9 +61,9 @@ def by_block(probed: Probed) -> report.Figure:
 
 
 def over_epochs(probed: Probed) -> report.Figure | None:
-    """κ of attention alone and with its skip; the mean over blocks, or one block."""
+    """κ of attention alone and with its skip; the median over blocks, or one block."""
     data: list[dict[str, Any]] = []
-    options = ["mean over blocks", *(f"block {block}" for block in probed.blocks)]
+    options = ["median over blocks", *(f"block {block}" for block in probed.blocks)]
     for number, block in enumerate([None, *probed.blocks]):
         for row, (g, table) in enumerate(probed.groups):
             for site, dash in OVER_EPOCHS.items():
@@ -110,7 +109,7 @@ def maps(probed: Probed) -> report.Figure:
     return report.Figure(data=data, layout=layout, choices=choices, height=140 + 26 * len(probed.blocks), caption=_GAPS)
 
 
-_GAPS = "∞: the tokens of every image are rank-deficient to rounding; a mean over blocks is over the others."
+_GAPS = "∞: the tokens of every image are rank-deficient to rounding."
 _AXES = {
     "yaxis": {"title": {"text": "log κ"}},
     "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
@@ -119,7 +118,7 @@ _AXES = {
 
 def _table(g: Group) -> Table:
     """Means over the seeds that have a value."""
-    found: dict[tuple[str, str], dict[Place, list[float | None]]] = {}
+    found: dict[tuple[str, str], dict[Place, list[Value]]] = {}
     for story in g.stories:
         for epoch, rows in story.probed.items():
             for row in rows:
@@ -129,18 +128,28 @@ def _table(g: Group) -> Table:
     return {name: {place: _mean(values) for place, values in places.items()} for name, places in found.items()}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Sequence[Value]) -> Value:
     """Of the finite ones; inf or None where there is none."""
     known = [v for v in values if v is not None and math.isfinite(v)]
     return statistics.fmean(known) if known else math.inf if math.inf in values else None
 
 
-def _along_epochs(places: dict[Place, float | None], block: int | None) -> dict[int, float | None]:
+def _along_epochs(places: dict[Place, Value], block: int | None) -> dict[int, Value]:
     epochs = sorted({epoch for epoch, _ in places})
-    return {e: _mean([v for (epoch, b), v in places.items() if epoch == e and block in (None, b)]) for e in epochs}
+    return {e: median([v for (epoch, b), v in places.items() if epoch == e and block in (None, b)]) for e in epochs}
 
 
-def _line(g: Group, values: dict[int, float | None]) -> dict[str, Any]:
+def median(values: Sequence[Value]) -> Value:
+    """∞ is larger than any number: a mean would have to leave it out, and look better the more blocks are lost.
+
+    >>> median([3.0, None, 5.0, math.inf]), median([3.0, math.inf, math.inf])
+    (5.0, inf)
+    """
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
+
+
+def _line(g: Group, values: dict[int, Value]) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -152,7 +161,7 @@ def _line(g: Group, values: dict[int, float | None]) -> dict[str, Any]:
     }
 
 
-def _signs(g: Group, values: dict[int, float | None], row: int) -> list[dict[str, Any]]:
+def _signs(g: Group, values: dict[int, Value], row: int) -> list[dict[str, Any]]:
     """∞ on top, where there is no number to draw; each config in a line of its own."""
     places = [x for x, value in values.items() if value == math.inf]
     if not places:
@@ -163,7 +172,7 @@ def _signs(g: Group, values: dict[int, float | None], row: int) -> list[dict[str
     return [sign | {"x": places, "y": [height] * len(places), "text": ["∞"] * len(places), "textfont": font}]
 
 
-def _map(cells: dict[Place, float | None], limits: tuple[float, float]) -> list[dict[str, Any]]:
+def _map(cells: dict[Place, Value], limits: tuple[float, float]) -> list[dict[str, Any]]:
     epochs, blocks = (sorted({place[i] for place in cells}) for i in (0, 1))
     colours = {
         "type": "heatmap",
