@@ -31,9 +31,6 @@ class Job:
 
 def train_all(jobs: Mapping[str, Job], console: Console) -> None:
     """Train each job in its run directory; returns when all are done. An error of one ends all of them."""
-    jobs = {name: job for name, job in jobs.items() if Run(job.out).read_summary() is None}
-    if not jobs:
-        return
     workers = min(AT_ONCE, os.cpu_count() or 1, len(jobs))
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))  # torch's threads do not fork
     try:

@@ -20,6 +20,7 @@ from wellcond.data.progress import bar
 from wellcond.data.splits import Split, open_split
 from wellcond.demo.side_by_side import Job, train_all
 from wellcond.diagnosis.page.words import is_infinite
+from wellcond.runs import Run
 from wellcond.runs_page.kappa import median
 from wellcond.runs_page.reading import Story, read
 from wellcond.runs_page.tables import duration
@@ -102,8 +103,10 @@ def train_variants(base: TrainConfig, out: Path, console: Console) -> dict[str, 
         name: Job(config=config, out=folder / name.replace(" ", "-"), num_steps=num_steps)
         for name, config in variants(replace(base, data=data)).items()
     }
-    console.print(f"training {len(jobs)} small ViTs on {size} generated pictures")
-    train_all(jobs, console)
+    left = {name: job for name, job in jobs.items() if Run(job.out).read_summary() is None}
+    if left:
+        console.print(f"training {len(left)} small ViT{'' if len(left) == 1 else 's'} on {size} generated pictures")
+        train_all(left, console)
     return {name: read(job.out) for name, job in jobs.items()}
 
 
@@ -133,7 +136,7 @@ def section(stories: dict[str, Story]) -> report.Section:
 def table(stories: dict[str, Story]) -> RichTable:
     """The same for the terminal."""
     shown = RichTable(title=f"trained alike; chance is {CHANCE:.0f} %", title_justify="left")
-    shown.add_column("model")
+    shown.add_column("model", no_wrap=True)
     for heading in ("top-1 %", "loss", "log κ of attention alone", "log κ after attention", "time"):
         shown.add_column(heading, justify="right")
     for name, story in stories.items():
