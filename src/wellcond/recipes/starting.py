@@ -127,7 +127,7 @@ def run(command: TrainCommand) -> int:
             f"start again with --accumulate {more} in another --out"
         ) from None
     if main:
-        Console(highlight=False).print(_table(summary, out))
+        _tell(summary, out)
     return 0
 
 
@@ -176,7 +176,10 @@ def _told_in_a_line(console: Console | None) -> Iterator[None]:
         yield
 
 
-def _table(summary: "Summary", out: Path) -> Table:
+def _tell(summary: "Summary", out: Path) -> None:
+    """The numbers as a table, and where things are in lines of their own: a path is for copying, not for folding."""
+    from ..runs_page import write_page
+
     shown = Table(show_header=False)
     for name, value in (("top-1", summary.top1), ("top-5", summary.top5)):
         if value is not None:
@@ -185,8 +188,13 @@ def _table(summary: "Summary", out: Path) -> Table:
         shown.add_row("training loss", f"{summary.loss:.4f}")
     skipped = f", {summary.skipped} skipped" if summary.skipped else ""
     shown.add_row("steps", f"{summary.steps} in {summary.epochs} epochs{skipped}")
-    shown.add_row("run", str(out))
-    shown.add_row("curves", str(out / "metrics.jsonl"))
-    shown.add_row("model", f'wellcond.load("{out}")')
-    shown.add_row("next", f"wellcond evaluate {out}")
-    return shown
+    console = Console(highlight=False)
+    console.print(shown)
+    places = {
+        "page": write_page(out),
+        "curves": out / "metrics.jsonl",
+        "model": f'wellcond.load("{out}")',
+        "next": f"wellcond evaluate {out}",
+    }
+    for name, place in places.items():
+        console.print(f"{name:<6} {place}", markup=False, soft_wrap=True)
