@@ -147,6 +147,7 @@ def _map(table: dict[Place, Row], paint: dict[str, Any], order: Callable, name: 
         "y": [name(site) for _, site in empty],
         "hovertext": [hovers[place] for place in empty],
         "text": ["∞" if is_infinite(table[place]) else "–" for place in empty],
+        "textfont": {"color": report.BEFORE, "size": 16},  # read on the strongest colour, light or dark, and on paper
         "hovertemplate": "%{hovertext}<extra></extra>",
         "showlegend": False,
     }
