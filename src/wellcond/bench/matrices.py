@@ -1,6 +1,6 @@
 """Token matrices (B, n, d) of real pictures for the spectral benchmark.
 
-Three shapes are raw patches (n patches × p·p·3 pixels). Two are what a ViT's first block sees: patches
+Some shapes are raw patches (n patches × p·p·3 pixels). The others are what a ViT's first block sees: patches
 through a random embedding, a class token in front, positions added, all of the scale of timm's
 initialization. The embedded 257 × 192 tokens come from 48 pixels each, so their smallest singular values are
 those of the positions.
@@ -30,6 +30,7 @@ class Source:
 SOURCES = {
     (197, 768): Source(size=224, patch_size=16, width=768),
     (196, 768): Source(size=224, patch_size=16),
+    (197, 192): Source(size=224, patch_size=16, width=192),
     (257, 192): Source(size=64, patch_size=4, width=192),
     (64, 192): Source(size=64, patch_size=8),
     (256, 48): Source(size=64, patch_size=4),

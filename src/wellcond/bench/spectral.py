@@ -4,7 +4,7 @@
     map        ``spectral_map``, exact and fast, against ``torch.linalg.svd`` and a product
     eigen      the batched symmetric eigensolver against ``torch.linalg.eigh``
 
-On CUDA: 256 token matrices of 197 × 768; on the CPU: 8 matrices of each of several shapes.
+On CUDA: 256 token matrices of 197 × 768; on the CPU: 8 matrices of each of several shapes, and single ones.
 """
 
 from typing import Any
@@ -17,6 +17,7 @@ from .variants import ERROR_BARS
 PARTS = ["condition", "map", "eigen"]
 SEED = 0
 CPU_SHAPES = [(64, 192), (196, 768), (257, 192), (197, 768), (256, 48)]
+CPU_SINGLE = [(197, 192), (17, 48)]  # the hard cases for a Gram matrix: one matrix, nearly square, tiny
 
 
 def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: str = "at most", **where: Any) -> Bar:
@@ -73,7 +74,7 @@ def _sizes(part: str, config: BenchConfig) -> list[tuple[int, tuple[int, int]]]:
     if config.quick:
         return [(2, (16, 48)), (2, (17, 48))]
     if config.device == "cpu":
-        return [(8, shape) for shape in CPU_SHAPES]
+        return [(8, shape) for shape in CPU_SHAPES] + [(1, shape) for shape in CPU_SINGLE]
     return [(256, (196, 768)), (1024, (64, 192))] if part == "eigen" else [(256, (197, 768))]
 
 

@@ -159,7 +159,7 @@ class Loop:
             numbers["log_kappa"] = self.teller.kappa
             if warning is not None and "collapse" not in self.warned:
                 self.warned.add("collapse")
-                warnings.warn(f"epoch {epoch}: {warning}; the loss will not fall much further", stacklevel=2)
+                warnings.warn(f"epoch {epoch}: {warning}; blocks after it can hardly tell tokens apart", stacklevel=2)
         trainer.event("epoch", epoch=epoch, images_per_s=rate, seconds=time.time() - self.start)
         self.teller.epoch(epoch, config.epochs, tally.step, {"loss": tally.loss, **numbers})
         if self.board is not None:
