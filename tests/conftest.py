@@ -36,3 +36,12 @@ def photo(tmp_path: Path) -> Path:
     path = tmp_path / "photo.png"
     Image.fromarray(procedural(1, size=64).image).save(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A running Chromium; asked for only by tests that need one."""
+    from browser_cases import launched
+
+    with launched() as started:
+        yield started

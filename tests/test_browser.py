@@ -5,12 +5,10 @@ Screenshots are left in tests/artefacts, or where WELLCOND_ARTEFACTS says.
 
 import os
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser_cases import DESKTOP, NEEDS_CHROMIUM, PHONE
 from diagnosis_cases import hostile, poor, rich
 from PIL import Image
 from test_report import EVIL, make_report
@@ -18,32 +16,8 @@ from test_report import EVIL, make_report
 from wellcond.diagnosis.page import build
 from wellcond.report import Figure, Report
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 ARTEFACTS = Path(os.environ.get("WELLCOND_ARTEFACTS") or Path(__file__).parent / "artefacts")
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-
-def works() -> bool:
-    """Some distributions have a `chromium` that only says where to get one."""
-    return (
-        CHROMIUM is not None
-        and subprocess.run([CHROMIUM, "--version"], capture_output=True, timeout=60).returncode == 0
-    )
-
-
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not works(), reason=f"no Chromium: none of {', '.join(NAMES)} runs")]
+pytestmark = NEEDS_CHROMIUM
 
 REPORTS = {
     "rich": lambda: build(rich()),
@@ -53,14 +27,6 @@ REPORTS = {
     "hostile": lambda: build(hostile(), hostile()),
     "evil": lambda: make_report(EVIL),
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with playwright.sync_playwright() as engine:
-        browser = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from training_cases import AllPoisoned, OnePoisoned, TensorSupply, final, run, tiny
+from training_cases import AllPoisoned, OnePoisoned, TensorSupply, final, power_cut, run, tiny
 
 from wellcond.config import OptimConfig
 from wellcond.runs import Log, Run
@@ -164,17 +164,8 @@ def test_another_config_is_refused_by_its_field(changes, words, tmp_path):
 
 def test_what_may_change_changes_nothing(tmp_path, monkeypatch):
     run(CONFIG, tmp_path / "straight")
-    advance = trainer.Trainer.advance
-
-    def cut(self, stop):
-        if self.tally.step == 7:
-            raise RuntimeError("power cut")
-        return advance(self, stop)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "advance", cut)
-        with pytest.raises(RuntimeError, match="power cut"):
-            run(CONFIG, tmp_path / "run")
+    with power_cut(monkeypatch, at=7):
+        run(CONFIG, tmp_path / "run")
     run(replace(CONFIG, data=replace(CONFIG.data, workers=9), keep=3, checkpoint_every=100), tmp_path / "run")
     assert final(tmp_path / "run") == final(tmp_path / "straight")
     assert Run(tmp_path / "run").starts()[1]["changed"] == {"data.workers": 9, "keep": 3, "checkpoint_every": 100}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import OnePoisoned, TensorSupply, final, run, tiny
+from training_cases import OnePoisoned, TensorSupply, final, power_cut, run, tiny
 
 from wellcond.bench.loop import measure
 from wellcond.config import OptimConfig
@@ -45,17 +45,8 @@ def test_graph_equals_eager_to_the_bit(precision, drop_path, accumulate, tmp_pat
 def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):
     base = config(graph=graph, precision="bf16")
     run(base, tmp_path / "straight")
-    advance = trainer.Trainer.advance
-
-    def cut(self, stop):
-        if self.tally.step == at:
-            raise RuntimeError("power cut")
-        return advance(self, stop)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "advance", cut)
-        with pytest.raises(RuntimeError, match="power cut"):
-            run(base, tmp_path / "run")
+    with power_cut(monkeypatch, at=at):
+        run(base, tmp_path / "run")
     run(base, tmp_path / "run")
     compare(tmp_path / "run", tmp_path / "straight")
 

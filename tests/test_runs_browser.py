@@ -1,32 +1,16 @@
 """The pages of runs and of the demo in a real Chromium: no error, no request, every chart, choices, a phone."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from browser_cases import DESKTOP, NEEDS_CHROMIUM, PHONE
 from run_cases import config, grayed, without_attention_skip, write_run
 
 from wellcond import demo, runs_page
 from wellcond.config import DemoConfig
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-
-def works() -> bool:
-    """Some distributions have a `chromium` that only says where to get one."""
-    return (
-        CHROMIUM is not None
-        and subprocess.run([CHROMIUM, "--version"], capture_output=True, timeout=60).returncode == 0
-    )
-
-
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not works(), reason=f"no Chromium: none of {', '.join(NAMES)} runs")]
+pytestmark = NEEDS_CHROMIUM
 CHARTS = {"family": 5, "plain": 2, "young": 1, "evil": 5, "demo": 7}
 
 
@@ -55,14 +39,6 @@ def written(tmp_path_factory) -> dict[str, Path]:
 
 def _write(paths: list[Path], out: Path) -> Path:
     return runs_page.build(*runs_page.gather(paths))[0].write(out)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as engine:
-        started = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

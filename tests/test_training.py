@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
-from training_cases import TensorSupply, final, run, tiny
+from training_cases import TensorSupply, final, power_cut, run, tiny
 
 import wellcond
 from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, OptimConfig
@@ -64,17 +64,8 @@ def test_streamed_images_give_the_same_run_as_resident_ones(straight, cache, tmp
 def test_real_images_cut_and_resumed(resident, straight, cache, tmp_path, monkeypatch):
     config = pictures(cache)
     config = replace(config, data=replace(config.data, resident=resident))
-    advance = trainer.Trainer.advance
-
-    def cut(self, stop):
-        if self.tally.step == 7:
-            raise RuntimeError("power cut")
-        return advance(self, stop)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "advance", cut)
-        with pytest.raises(RuntimeError, match="power cut"):
-            train(config, tmp_path / "run")
+    with power_cut(monkeypatch, at=7):
+        train(config, tmp_path / "run")
     train(config, tmp_path / "run")
     assert final(tmp_path / "run") == final(straight)
 

@@ -224,3 +224,21 @@ def finish(processes: list[Any], timeout: float = 40) -> list[int]:
     for process in processes:
         process.join(5)
     return [p.exitcode for p in processes]
+
+
+@contextlib.contextmanager
+def power_cut(monkeypatch: Any, at: int) -> Iterator[None]:
+    """The training inside breaks off, as it must, before step `at`."""
+    import pytest
+
+    advance = trainer.Trainer.advance
+
+    def cut(self, stop):
+        if self.tally.step == at:
+            raise RuntimeError("power cut")
+        return advance(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "advance", cut)
+        with pytest.raises(RuntimeError, match="power cut"):
+            yield
