@@ -59,19 +59,22 @@ def versions() -> dict[str, str | None]:
 
 
 def git_commit() -> str | None:
-    """The commit of this checkout, with "+" if the package's files differ; None outside a checkout."""
-    package = Path(__file__).parent
+    """The commit of this checkout, with "+" if the package's files differ.
+
+    Outside a checkout it is what WELLCOND_COMMIT says (images and copied folders have no history), else None.
+    """
+    package, said = Path(__file__).parent, os.environ.get("WELLCOND_COMMIT")
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["git", *words], cwd=package, capture_output=True, text=True)
 
     try:
         if git("ls-files", "--error-unmatch", __file__).returncode:
-            return None  # an installed copy, perhaps inside somebody else's checkout
+            return said  # an installed copy, perhaps inside somebody else's checkout
         head = git("rev-parse", "HEAD").stdout.strip()
         return head + ("+" if git("diff", "--quiet", "HEAD", "--", ".").returncode else "")
     except OSError:
-        return None
+        return said
 
 
 def finite(value: Any) -> Any:
