@@ -59,22 +59,24 @@ def versions() -> dict[str, str | None]:
 
 
 def git_commit() -> str | None:
-    """The commit of this checkout, with "+" if the package's files differ.
+    """The commit of this checkout, with "+" if the package's files differ; None outside a checkout.
 
-    Outside a checkout it is what WELLCOND_COMMIT says (images and copied folders have no history), else None.
+    WELLCOND_COMMIT is believed before that: images and copied folders have no history, or an old one.
     """
-    package, said = Path(__file__).parent, os.environ.get("WELLCOND_COMMIT")
+    if said := os.environ.get("WELLCOND_COMMIT"):
+        return said
+    package = Path(__file__).parent
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["git", *words], cwd=package, capture_output=True, text=True)
 
     try:
         if git("ls-files", "--error-unmatch", __file__).returncode:
-            return said  # an installed copy, perhaps inside somebody else's checkout
+            return None  # an installed copy, perhaps inside somebody else's checkout
         head = git("rev-parse", "HEAD").stdout.strip()
         return head + ("+" if git("diff", "--quiet", "HEAD", "--", ".").returncode else "")
     except OSError:
-        return said
+        return None
 
 
 def finite(value: Any) -> Any:
