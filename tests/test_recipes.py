@@ -46,7 +46,7 @@ def test_small_sets_are_trained_as_the_lab_does(name):
     assert (config.epochs, optim.warmup_epochs, config.batch_size) == (200, 10, 512)
     assert config.data.augment.randaugment == "rand-m9-mstd0.5-inc1"
     short = recipes.get(name, epochs=20)
-    assert short.optim.warmup_epochs == 1 and short.data.augment.randaugment is None
+    assert short.optim.warmup_epochs == 4 and short.data.augment.randaugment is None
 
 
 @pytest.mark.parametrize("name", IMAGENET)

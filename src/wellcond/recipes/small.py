@@ -2,8 +2,8 @@
 
 The paper names the model, the sets and k = 16. The rest is from public recipes of the same lab: AdamW, batch 512, 200
 epochs, cosine 1e-3 → 1e-6, 10 epochs of warm-up, clip 3, weight decay .01, RandAugment m9-mstd0.5-inc1. Ours: the shift
-by up to an eighth of the side and the mirror before RandAugment, that a shorter run warms up for the same 1/20, and
-that one under 50 epochs goes without RandAugment, which slows learning down long before it helps.
+by up to an eighth of the side and the mirror before RandAugment, that a short run warms up for a fifth of its epochs,
+and that one under 50 goes without RandAugment, which slows learning down long before it helps.
 """
 
 from ..config import AugmentConfig, DataConfig, ModelConfig, OptimConfig, TrainConfig
@@ -27,7 +27,7 @@ def small_data(model: ModelConfig, source: str, moments: Moments, *, epochs: int
     return TrainConfig(
         model=model,
         data=DataConfig(train=source, val=source, image_size=model.image_size, augment=augment, mean=mean, std=std),
-        optim=OptimConfig(lr=1e-3, min_lr=1e-6, weight_decay=0.01, clip=3.0, warmup_epochs=epochs / 20),
+        optim=OptimConfig(lr=1e-3, min_lr=1e-6, weight_decay=0.01, clip=3.0, warmup_epochs=min(10, epochs / 5)),
         epochs=epochs,
         batch_size=512,
         compile=True,
