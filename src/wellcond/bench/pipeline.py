@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch._dynamo
 
@@ -17,7 +18,7 @@ from ..training.feeding import ImageSupply
 from ..training.processes import process_group
 from .baseline import WORKERS, Baseline, open_loader
 from .loop import open_trainer, wait, whole_stretch
-from .loops import config_of, work_of
+from .recipe_loops import config_of, work_of
 from .stock import images_of, open_stock
 from .timing import HostClock, interleave, timing_row
 
@@ -62,8 +63,11 @@ def measure(
     rows = [timing_row(timing, timings["timm"]) for timing in timings.values()]
     for row in rows:
         row |= {"epoch_ms": row["median_ms"], "images_per_s": 1e3 * steps * config.batch_size / row["median_ms"]}
-    rows[0] |= {"workers": workers, "first_batch_s": baseline.first_batch_s}
+    waits = baseline.first_batch_s[1:]  # the first was the warm-up
+    running = np.asarray(rows[0]["samples_ms"]) - 1e3 * np.asarray(waits)
+    rows[0] |= {"workers": workers, "first_batch_s": waits}
     rows[1] |= {"speedup": 1 / rows[1]["ratio"]}
+    rows[1] |= {"speedup_after_first_batch": float(np.median(running)) / rows[1]["median_ms"]}
     settings = {"images": cache.meta.title, "num_distinct_images": len(cache)}
     del calls, baseline, trainer, loader
     gc.collect()  # the processes of the loader end
