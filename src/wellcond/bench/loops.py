@@ -85,19 +85,16 @@ class Loops:
 
     def _against_bare(self, plain: Trainer) -> list[Row]:
         steps = self.work.steps
-        bare = beside(plain, ConstantSupply(plain.supply))
-        calls = {BARE: bare_stretch(bare, steps), LOOP: whole_stretch(plain, steps)}
+        trainers = {BARE: beside(plain, ConstantSupply(plain.supply)), LOOP: plain}
+        calls = {BARE: bare_stretch(trainers[BARE], steps), LOOP: whole_stretch(plain, steps)}
         streamed = self._attempt(STREAMED, lambda: self._streamed(plain)) if self.work.streamed else None
         if streamed is not None:
-            calls[STREAMED] = whole_stretch(streamed, steps)
-        timings = self._timed(calls)
+            trainers[STREAMED], calls[STREAMED] = streamed, whole_stretch(streamed, steps)
+        rows = self._timed(calls, trainers)
+        for row in rows[1:]:
+            row["share"] = 1 / row["ratio"]
         if streamed is not None:
             streamed.supply.close()
-        rows = [self._row(timing, timings[BARE]) for timing in timings.values()]
-        for row in rows:
-            row |= {"step": plain.step.reason, **_kind(row["name"])}
-            if row["name"] != BARE:
-                row["share"] = 1 / row["ratio"]
         return rows
 
     def _against_ungrayed(self, plain: Trainer) -> list[Row]:
@@ -106,12 +103,12 @@ class Loops:
             grayed = self._attempt(name, lambda v=variant, n=name: self._grayed(v, n))
             if grayed is not None:
                 trainers[name] = grayed
-        timings = self._timed({name: whole_stretch(trainer, self.work.steps) for name, trainer in trainers.items()})
-        rows = [self._row(timing, timings[UNGRAYED]) for timing in timings.values()]
+        calls = {name: whole_stretch(trainer, self.work.steps) for name, trainer in trainers.items()}
+        rows = self._timed(calls, trainers)
         accuracy = self._accuracy(plain)
         for row in rows[1:]:
             variant, trainer = GRAYED[row["name"]], trainers[row["name"]]
-            row |= {"epsilon": variant.epsilon, "precision": variant.precision, **_kind(row["name"])}
+            row |= {"epsilon": variant.epsilon, "precision": variant.precision}
             errors = self._attempt(f"{row['name']}, errors", lambda v=variant, t=trainer: _errors(accuracy, v, t))
             row |= errors or {}  # a time that was paid for is kept without them
             trainer.close()
@@ -153,14 +150,16 @@ class Loops:
 
     # rows
 
-    def _timed(self, calls: Mapping[str, Callable[[], None]]) -> dict[str, Timing]:
+    def _timed(self, calls: Mapping[str, Callable[[], None]], trainers: Mapping[str, Trainer]) -> list[Row]:
+        """Times of a step, against those of the first call."""
         print(f"  timing {' | '.join(calls)}: {self.work.rounds} rounds of {self.work.steps} steps", flush=True)
-        return interleave(calls, rounds=self.work.rounds, warmup=1, clock=HostClock())
-
-    def _row(self, timing: Timing, baseline: Timing) -> Row:
-        """Times of a step, not of a stretch."""
-        row = timing_row(_per_step(timing, self.work.steps), _per_step(baseline, self.work.steps))
-        return row | {"images_per_s": 1e3 * self.config.batch_size / row["median_ms"]}
+        stretches = interleave(calls, rounds=self.work.rounds, warmup=1, clock=HostClock())
+        timings = [_per_step(timing, self.work.steps) for timing in stretches.values()]
+        rows = [timing_row(timing, timings[0]) for timing in timings]
+        for row in rows:
+            row |= {"images_per_s": 1e3 * self.config.batch_size / row["median_ms"], **_kind(row["name"])}
+            row["step"] = trainers[row["name"]].step.reason
+        return rows
 
     def _accuracy(self, plain: Trainer) -> Accuracy:
         """On the augmented batch that training sees."""

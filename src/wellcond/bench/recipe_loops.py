@@ -31,11 +31,11 @@ WORKS = {
     ),
     "vit-tiny-64": Work(
         title="ViT-Tiny/8, 64 px, batch 1024", recipe="tiny-imagenet-vit-tiny", changes={"batch_size": 1024},
-        count=20_000, steps=50, rounds=10,
+        count=20_000, steps=50, rounds=8,
     ),
     "vit-base-224": Work(
         title="ViT-B/16, 224 px, batch 256, from a uint8 cache of 256 px", recipe="imagenet-vit-b",
-        changes={"batch_size": 256}, count=3_072, side=256, steps=24, rounds=5, streamed=True, num_error_images=8,
+        changes={"batch_size": 256}, count=3_072, side=256, steps=20, rounds=5, streamed=True, num_error_images=8,
     ),
 }  # fmt: skip
 SMALL = (("embed_dim", 48), ("depth", 1), ("num_heads", 3))
