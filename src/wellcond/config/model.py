@@ -37,7 +37,7 @@ class ModelConfig:
     patch_size: int | None = None
     """Side of a patch; none: the model's own."""
     num_classes: int
-    """How many classes."""
+    """How many classes; 0: no head, for objectives without labels."""
     drop_path: float = 0.0
     """Stochastic depth: probability of dropping the last block's branches."""
     options: tuple[tuple[str, Option], ...] = ()
@@ -56,7 +56,7 @@ class ModelConfig:
         check_at_least("model.image_size", self.image_size, 1, example=224)
         if self.patch_size is not None:
             check_at_least("model.patch_size", self.patch_size, 1, example=16)
-        check_at_least("model.num_classes", self.num_classes, 1, example=10)
+        check_at_least("model.num_classes", self.num_classes, 0, example=10)
         check_within("model.drop_path", self.drop_path, 0, 1, brackets="[)", example=0.1)
         check_one_of("model.attention", self.attention, ("softmax", "linear"))
         if self.k is not None:

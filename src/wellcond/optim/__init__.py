@@ -4,20 +4,25 @@ schedules   learning rate and averaging weight, pure functions of the step
 groups      which parameter decays, and how fast its layer learns
 updates     AdamW or Muon + AdamW behind one face: skip without asking the host, state by parameter name
 average     exponential moving average of the weights
+decay       weight decay that changes with the step
 """
 
 from wellcond.optim.average import WeightAverage
+from wellcond.optim.decay import ScheduledDecay
 from wellcond.optim.groups import Group, parameter_groups
-from wellcond.optim.schedules import average_weight, cosine, learning_rate
+from wellcond.optim.schedules import average_weight, cosine, half_cosine, learning_rate, weight_decay
 from wellcond.optim.updates import Updates, build_updates
 
 __all__ = [
     "Group",
+    "ScheduledDecay",
     "Updates",
     "WeightAverage",
     "average_weight",
     "build_updates",
     "cosine",
+    "half_cosine",
     "learning_rate",
     "parameter_groups",
+    "weight_decay",
 ]

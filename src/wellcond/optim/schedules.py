@@ -41,3 +41,24 @@ def average_weight(step: int, decay: float) -> float:
     (0.9, 0.001)
     """
     return 1 - min(decay, (1 + step) / (10 + step))
+
+
+def weight_decay(step: int, config: OptimConfig, *, num_steps: int) -> float:
+    """The weight decay of a step: constant, or half a cosine to `weight_decay_end` (DINO: .04 → .4).
+
+    >>> config = OptimConfig(weight_decay=0.04, weight_decay_end=0.4)
+    >>> [round(weight_decay(t, config, num_steps=8), 3) for t in (0, 4, 8)]
+    [0.04, 0.22, 0.4]
+    """
+    if config.weight_decay_end is None:
+        return config.weight_decay
+    return half_cosine(step / num_steps, config.weight_decay, config.weight_decay_end)
+
+
+def half_cosine(progress: float, start: float, end: float) -> float:
+    """From `start` at 0 to `end` at 1.
+
+    >>> [half_cosine(t, 1.0, 3.0) for t in (0.0, 0.5, 1.0)]
+    [1.0, 2.0, 3.0]
+    """
+    return end + (start - end) * (1 + math.cos(math.pi * min(1.0, progress))) / 2

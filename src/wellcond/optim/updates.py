@@ -19,7 +19,8 @@ from wellcond.optim.groups import Group, parameter_groups
 
 def build_updates(objective: nn.Module, config: OptimConfig) -> "Updates":
     """The optimizer of a config over an objective, whose timm model is its child `model`."""
-    groups = parameter_groups(objective, weight_decay=config.weight_decay, layer_decay=config.layer_decay)
+    fixed = config.weight_decay if config.weight_decay_end is None else 0.0  # else ScheduledDecay's
+    groups = parameter_groups(objective, weight_decay=fixed, layer_decay=config.layer_decay)
     if config.name == "adamw":
         return Updates([_adamw(groups, config)], groups)
     matrices, rest = _split(groups)
