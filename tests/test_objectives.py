@@ -1,4 +1,4 @@
-"""MAE and DINO through the one loop: killed and resumed to the bit, the same in one process and in two, loaded again."""
+"""MAE and DINO through the one loop: killed and resumed to the bit, in one process and in two, loaded again."""
 
 import signal
 from dataclasses import replace
@@ -15,8 +15,8 @@ from wellcond.config import OptimConfig
 from wellcond.runs import Run
 from wellcond.training import checkpoints
 
-OBJECTIVES = ("mae",)
-EXTRA = {"mae": {"ema": 0.9}}
+OBJECTIVES = ("mae", "dino")
+EXTRA = {"mae": {"ema": 0.9}, "dino": {}}
 OPTIM = OptimConfig(lr=3e-3, clip=3.0, warmup_epochs=1.0, weight_decay=0.04, weight_decay_end=0.4)
 
 

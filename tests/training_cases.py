@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from wellcond.config import DataConfig, MAEConfig, ModelConfig, OptimConfig, TrainConfig
+from wellcond.config import DataConfig, DINOConfig, MAEConfig, ModelConfig, OptimConfig, TrainConfig
 from wellcond.data.masking import patch_order
 from wellcond.data.randomness import keys
 from wellcond.training import Stopped, checkpoints, train, trainer
@@ -63,9 +63,12 @@ class TensorSupply:
         return self.views(inputs["indices"])
 
     def views(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images and labels, or an order of their patches that hangs on the sample alone."""
+        """Images and labels, or an order of their patches that hangs on the sample alone, or crops."""
         if self.config.objective == "mae":
             return self.images[indices], patch_order(keys(0, 0, indices), NUM_PATCHES)
+        if self.config.objective == "dino":
+            x = self.images[indices]
+            return torch.stack([x, 0.9 * x.flip(3)], 1), torch.stack([x[..., :4, :4], x[..., 4:, 4:].flip(3)], 1)
         return self.images[indices], self.labels[indices]
 
     def validation(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -116,7 +119,10 @@ def without_labels(name: str, **changes: Any) -> TrainConfig:
     """The same for an objective that has none."""
     model = replace(tiny().model, num_classes=0)
     mae = MAEConfig(decoder_depth=1, decoder_width=8, decoder_heads=2, mask=0.5)
-    return tiny(**{"objective": name, "model": model, name: {"mae": mae}[name], **changes})
+    dino = DINOConfig(
+        out_dim=12, hidden=16, bottleneck=8, local_crops=2, local_size=PATCH, temperature_epochs=2.0, momentum=0.9
+    )
+    return tiny(**{"objective": name, "model": model, name: {"mae": mae, "dino": dino}[name], **changes})
 
 
 def run(config: TrainConfig, out: Path, supply: Any = TensorSupply) -> Any:

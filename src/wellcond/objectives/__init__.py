@@ -6,6 +6,7 @@ objective says: labels, the order in which patches are hidden, small crops.
 
     objective   what the loop asks beyond the loss      supervised  labels
     mae         masked autoencoding; decoder: its painter
+    dino        self-distillation; dino_head: its head
     vit         timm's plain ViT in pieces
 """
 
@@ -13,11 +14,12 @@ import torch
 from torch import nn
 
 from wellcond.config import TrainConfig
+from wellcond.objectives.dino import DINO
 from wellcond.objectives.mae import MAE
 from wellcond.objectives.objective import Objective
 from wellcond.objectives.supervised import Supervised
 
-__all__ = ["MAE", "Objective", "Supervised", "build_objective"]
+__all__ = ["DINO", "MAE", "Objective", "Supervised", "build_objective"]
 
 _HEADS = 7_368_787  # added to the seed: decoders and heads do not repeat the numbers of the model's weights
 
@@ -29,4 +31,6 @@ def build_objective(config: TrainConfig, model: nn.Module) -> Objective:
     dtype = next(model.parameters()).dtype
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed + _HEADS)
-        return MAE(model, config.mae).to(dtype)
+        if config.objective == "mae":
+            return MAE(model, config.mae).to(dtype)
+        return DINO(model, config.dino, accumulate=config.accumulate).to(dtype)

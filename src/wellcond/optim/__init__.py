@@ -10,7 +10,7 @@ decay       weight decay that changes with the step
 from wellcond.optim.average import WeightAverage
 from wellcond.optim.decay import ScheduledDecay
 from wellcond.optim.groups import Group, parameter_groups
-from wellcond.optim.schedules import average_weight, cosine, half_cosine, learning_rate, weight_decay
+from wellcond.optim.schedules import average_weight, cosine, learning_rate, weight_decay
 from wellcond.optim.updates import Updates, build_updates
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "average_weight",
     "build_updates",
     "cosine",
-    "half_cosine",
     "learning_rate",
     "parameter_groups",
     "weight_decay",

@@ -52,13 +52,5 @@ def weight_decay(step: int, config: OptimConfig, *, num_steps: int) -> float:
     """
     if config.weight_decay_end is None:
         return config.weight_decay
-    return half_cosine(step / num_steps, config.weight_decay, config.weight_decay_end)
-
-
-def half_cosine(progress: float, start: float, end: float) -> float:
-    """From `start` at 0 to `end` at 1.
-
-    >>> [half_cosine(t, 1.0, 3.0) for t in (0.0, 0.5, 1.0)]
-    [1.0, 2.0, 3.0]
-    """
-    return end + (start - end) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+    start, end = config.weight_decay, config.weight_decay_end
+    return end + (start - end) * (1 + math.cos(math.pi * step / num_steps)) / 2
