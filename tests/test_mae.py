@@ -280,7 +280,7 @@ def test_what_is_no_plain_vit_is_refused(name, options, words):
 
 def test_a_mask_that_shows_nothing_is_refused():
     config = supplied(mae=MAEConfig(mask=0.99))
-    with pytest.raises(ValueError, match="mae.mask is 0.99, which shows 0 of 16 patches"):
+    with pytest.raises(ValueError, match=r"mae\.mask is 0\.99, which shows 0 of 16 patches"):
         build_objective(config, build_model(config.model))
 
 

@@ -1,5 +1,6 @@
 """MAE and DINO through the one loop: killed and resumed to the bit, in one process and in two, loaded again."""
 
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import OnePoisoned, final, finish, run, start, without_labels
+from training_cases import OnePoisoned, TensorSupply, final, finish, power_cut, run, start, tiny, without_labels
 
 import wellcond
 from wellcond.config import OptimConfig
 from wellcond.runs import Run
-from wellcond.training import checkpoints
+from wellcond.training import checkpoints, train
 
 OBJECTIVES = ("mae", "dino")
 EXTRA = {"mae": {"ema": 0.9}, "dino": {}}
@@ -42,49 +43,121 @@ def compare(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_killed_and_resumed_to_the_bit(name, tmp_path):
+    """Teacher and centre are among the tensors that are compared."""
     run(config(name), tmp_path / "straight")
-    for fault in (("after a step", 4), ("inside a file of a save", 3), ("after an evaluation", 2)):
+    for fault in (("after a step", 4), ("inside a file of a save", 3)):
         assert finish(start(config(name), tmp_path / "run", fault=fault)) == [-signal.SIGKILL], fault
     assert finish(start(config(name), tmp_path / "run")) == [0]
     assert final(tmp_path / "run") == final(tmp_path / "straight")
+    assert name == "mae" or {"centre", "teacher.model.pos_embed"} <= weights(tmp_path / "run").keys()
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_two_processes_killed_and_resumed_to_the_bit(name, tmp_path):
-    assert finish(start(config(name), tmp_path / "straight", world_size=2)) == [0, 0]
-    codes = finish(start(config(name), tmp_path / "run", world_size=2, rank=1, fault=("before a step", 8)))
+def test_two_processes_killed_and_resumed_to_the_bit(tmp_path):
+    assert finish(start(config("dino"), tmp_path / "straight", world_size=2)) == [0, 0]
+    codes = finish(start(config("dino"), tmp_path / "run", world_size=2, rank=1, fault=("before a step", 8)))
     assert codes[1] == -signal.SIGKILL
-    assert finish(start(config(name), tmp_path / "run", world_size=2)) == [0, 0]
+    assert finish(start(config("dino"), tmp_path / "run", world_size=2)) == [0, 0]
     assert final(tmp_path / "run") == final(tmp_path / "straight")
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_two_processes_equal_one(name, parallel, tmp_path):
-    """20 steps of whole batches against two processes with two chunks each; the validation loss, too."""
-    run(float64(name, accumulate=1), tmp_path / "one")
-    assert finish(start(float64(name, parallel=parallel), tmp_path / "two", world_size=2)) == [0, 0]
+    """20 steps of whole batches against two processes with two chunks each, of which some have a bad sample."""
+    run(float64(name, accumulate=1), tmp_path / "one", OnePoisoned)
+    assert finish(start(float64(name, parallel=parallel), tmp_path / "two", OnePoisoned, world_size=2)) == [0, 0]
+    assert (Run(tmp_path / "two").read_summary() or {})["skipped"] == 4
     for file in ("model", "optimizer"):
         compare(weights(tmp_path / "one", file), weights(tmp_path / "two", file))
-    one, two = ([r["val_loss"] for r in Run(tmp_path / w).rows() if r["kind"] == "eval"] for w in ("one", "two"))
+    one, two = ([r["val_loss"] for r in last_rows(tmp_path / w, "eval")] for w in ("one", "two"))
     assert len(one) == 4 and one == pytest.approx(two, rel=1e-10)
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_bad_batch_of_one_process_leaves_no_trace(name, tmp_path):
-    """Weights, teacher and centre are those of one process that skipped the same steps, all finite."""
-    run(float64(name), tmp_path / "one", OnePoisoned)
-    assert finish(start(float64(name), tmp_path / "two", OnePoisoned, world_size=2)) == [0, 0]
-    assert (Run(tmp_path / "two").read_summary() or {})["skipped"] == 4
-    compare(weights(tmp_path / "one"), weights(tmp_path / "two"))
-    assert all(t.isfinite().all() for t in weights(tmp_path / "one").values())
+def last_rows(out: Path, kind: str) -> list[dict]:
+    return [row for row in Run(out).rows() if row["kind"] == kind]
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_it_learns_and_loads(name, tmp_path):
-    base = replace(config(name), epochs=12, model=replace(config(name).model, drop_path=0.0))
-    summary = run(base, tmp_path / "run")
-    losses = [row["val_loss"] for row in Run(tmp_path / "run").rows() if row["kind"] == "eval"]
+def test_mae_learns(tmp_path):
+    summary = run(config("mae", epochs=12), tmp_path / "run")
+    losses = [row["val_loss"] for row in last_rows(tmp_path / "run", "eval")]
     assert losses[-1] < losses[0] - 0.01 and summary.val_loss == losses[-1] and summary.top1 is None
+
+
+def test_dino_comes_apart(tmp_path):
+    """The teacher's answers begin all alike and end apart."""
+    run(config("dino", epochs=12), tmp_path / "run")
+    spreads = [row["teacher_spread"] for row in last_rows(tmp_path / "run", "train")]
+    assert spreads[0] < 0.01 and spreads[-1] > 0.1
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_run_gives_its_backbone(name, tmp_path):
+    run(config(name, epochs=1), tmp_path / "run")
     model = wellcond.load(tmp_path / "run")
-    assert model(torch.zeros(2, 3, 8, 8)).shape == (2, 16)  # the backbone: features, no logits
+    assert model(torch.zeros(2, 3, 8, 8)).shape == (2, 16)  # features, no logits
+    prefix, file = ("teacher.model.", "model") if name == "dino" else ("model.", "average")
+    assert torch.equal(model.get_parameter("pos_embed"), weights(tmp_path / "run", file)[f"{prefix}pos_embed"])
+    if name == "dino":
+        student = wellcond.load(tmp_path / "run", student=True)
+        assert torch.equal(student.get_parameter("pos_embed"), weights(tmp_path / "run")["model.pos_embed"])
+        assert not torch.equal(student.get_parameter("pos_embed"), model.get_parameter("pos_embed"))
+    else:
+        with pytest.raises(ValueError, match="objective mae, which has no student"):
+            wellcond.load(tmp_path / "run", student=True)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("pretrained") / "run"
+    run(config("dino", epochs=1), out)
+    return out
+
+
+def finetuned(source: Path, **changes):
+    base = tiny(pretrained=str(source), epochs=1, optim=OptimConfig(lr=1e-9, min_lr=0.0, layer_decay=0.65))
+    return replace(base, model=replace(base.model, **changes))
+
+
+def test_fine_tuning_starts_from_the_backbone(pretrained, tmp_path, monkeypatch):
+    with power_cut(monkeypatch, at=4):
+        run(finetuned(pretrained), tmp_path / "run")
+    shutil.move(pretrained, tmp_path / "away")  # from its first checkpoint on the run stands alone
+    run(finetuned(pretrained), tmp_path / "run")
+    shutil.move(tmp_path / "away", pretrained)
+    theirs, ours = wellcond.load(pretrained).state_dict(), wellcond.load(tmp_path / "run").state_dict()
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-6)
+    assert set(ours) - set(theirs) == {"head.weight", "head.bias"}
+
+
+def test_a_final_norm_in_another_place_is_fresh(pretrained, tmp_path):
+    options = (*tiny().model.options, ("global_pool", "avg"))
+    run(finetuned(pretrained, options=options), tmp_path / "run")
+    theirs, ours = wellcond.load(pretrained).state_dict(), wellcond.load(tmp_path / "run").state_dict()
+    assert {"fc_norm.weight", "fc_norm.bias"} <= set(ours) - set(theirs)
+    torch.testing.assert_close(ours["blocks.1.mlp.fc2.weight"], theirs["blocks.1.mlp.fc2.weight"], rtol=0, atol=1e-6)
+
+
+def test_another_treatment_fits_with_a_warning(pretrained, tmp_path):
+    with pytest.warns(UserWarning, match="was another model: model.cut_mlp_skips is False there, True here"):
+        train(finetuned(pretrained, cut_mlp_skips=True), tmp_path / "run", open_supply=TensorSupply)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"patch_size": 2}, r"at pos_embed and 1 more: model.patch_size is 4 there, 2 here"),
+        (
+            {"options": (("embed_dim", 16), ("depth", 1), ("num_heads", 2))},
+            r"at blocks.1.norm1.weight and 11 more: .*'depth', 2",
+        ),
+    ],
+)
+def test_a_run_that_does_not_fit_is_refused(changes, words, pretrained, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        run(finetuned(pretrained, **changes), tmp_path / "run")
+
+
+def test_no_run_to_start_from_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"pretrained is '.*nowhere', which is no run; train it first"):
+        run(finetuned(tmp_path / "nowhere"), tmp_path / "run")

@@ -6,6 +6,7 @@ measured says so. Variants are options on top of a recipe (`--model.graying.meth
     small       ViT-Tiny on CIFAR-10, CIFAR-100, Fashion-MNIST, Tiny-ImageNet; procedural-vit
     families    ConvMixer-Tiny; small Swin, CaiT and PVT v2 on Tiny-ImageNet
     imagenet    ViT-S/B, Swin-S, CaiT-S24, PVT v2 b3 on ImageNet-1K, DeiT-like
+    pretraining MAE and DINO on Tiny-ImageNet and ImageNet-1K, and fine-tuning from them
     changing    dotted overrides of a config
     showing     wellcond recipes            starting    wellcond train
 
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..config import TrainConfig
-from . import families, imagenet, small
+from . import families, imagenet, pretraining, small
 from .changing import changed
 
 
@@ -48,6 +49,17 @@ RECIPES = {
     "imagenet-swin-s": Recipe(imagenet.imagenet_swin_s, "Table 4"),
     "imagenet-cait-s24": Recipe(imagenet.imagenet_cait_s24, "Table 4"),
     "imagenet-pvt-v2-b3": Recipe(imagenet.imagenet_pvt_v2_b3, "Table 4"),
+    "procedural-mae": Recipe(pretraining.procedural_mae, "none: a first run"),
+    "procedural-dino": Recipe(pretraining.procedural_dino, "none: a first run"),
+    "tiny-imagenet-mae-vit-tiny": Recipe(pretraining.tiny_imagenet_mae_vit_tiny, "Table 5"),
+    "tiny-imagenet-mae-vit-s": Recipe(pretraining.tiny_imagenet_mae_vit_s, "Table 5"),
+    "tiny-imagenet-dino-vit-tiny": Recipe(pretraining.tiny_imagenet_dino_vit_tiny, "Cutting: Figs. 2, 3"),
+    "tiny-imagenet-dino-vit-s": Recipe(pretraining.tiny_imagenet_dino_vit_s, "Cutting: Figs. 2, 3"),
+    "tiny-imagenet-vit-tiny-finetune": Recipe(pretraining.tiny_imagenet_vit_tiny_finetune, "Table 5"),
+    "tiny-imagenet-vit-s-finetune": Recipe(pretraining.tiny_imagenet_vit_s_finetune, "Table 5"),
+    "imagenet-mae-vit-b": Recipe(pretraining.imagenet_mae_vit_b, "Table 5"),
+    "imagenet-dino-vit-s": Recipe(pretraining.imagenet_dino_vit_s, "Cutting: Figs. 2, 3"),
+    "imagenet-vit-b-finetune": Recipe(pretraining.imagenet_vit_b_finetune, "Table 5"),
 }
 
 

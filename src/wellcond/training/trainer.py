@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wellcond.config import TrainConfig
 from wellcond.evaluation.accuracy import count_correct
@@ -16,6 +16,7 @@ from wellcond.objectives import build_objective
 from wellcond.optim import WeightAverage, average_weight, build_updates, learning_rate, weight_decay
 from wellcond.runs import METRICS, TIMINGS, Log, Run
 from wellcond.training import checkpoints, monitoring
+from wellcond.training.adopting import adopt_
 from wellcond.training.capture import CapturedStep, capture
 from wellcond.training.models import build_model
 from wellcond.training.processes import Processes, distribute, in_step
@@ -38,6 +39,7 @@ class Trainer:
         self.config, self.run, self.supply, self.processes = config, run, supply, processes
         self.num_steps = config.epochs * supply.steps_per_epoch
         model = build_model(config.model, config.seed).to(DTYPES[config.precision])
+        self.adopted = self._adopt_into(model)
         self.objective = build_objective(config, model).to(processes.device).train()
         called = distribute(self.objective, processes, config.parallel)
         self.updates = build_updates(self.objective, config.optim)
@@ -57,6 +59,14 @@ class Trainer:
         self.timings = Log(run.path / TIMINGS) if processes.is_main else None
         self.rolled_back_to: int | None = None
         self.saved_step: int | None = None
+
+    def _adopt_into(self, model: nn.Module) -> bool:
+        """Start from another run; where this one has checkpoints already, that one may be gone."""
+        source = self.config.pretrained
+        if source is None or (checkpoints.steps(self.run.checkpoints) and not Run(source).exists()):
+            return source is None
+        adopt_(model, source, self.config.model)
+        return True
 
     # one step
 
@@ -218,6 +228,8 @@ class Trainer:
         step = self.processes.agree(-1 if found is None else found)
         self.records = Records(self.processes.device)
         if step < 0:
+            if not self.adopted:
+                raise ValueError(f"pretrained is {self.config.pretrained!r}, which is no run any more; bring it back")
             seed_random(self.processes, seed=self.config.seed, step=0)
             self._reopen_metrics(0)
             return False
