@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from cases import images as pictures
 from torchvision.transforms.v2 import functional as torchvision
 from training_cases import without_labels
 
+from wellcond.blocks import adapted_blocks
 from wellcond.config import DINOConfig, TrainConfig
 from wellcond.data import multicrop
 from wellcond.data.augment import colours
@@ -21,7 +23,14 @@ from wellcond.skips import cut_skips
 from wellcond.training import build_model
 
 SIDE, PATCH, WIDTH, K = 16, 4, 12, 7
-SMALL = {"img_size": SIDE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 2, "num_heads": 2, "num_classes": 0}
+SMALL: dict[str, Any] = {
+    "img_size": SIDE,
+    "patch_size": PATCH,
+    "embed_dim": WIDTH,
+    "depth": 2,
+    "num_heads": 2,
+    "num_classes": 0,
+}
 CONFIG = DINOConfig(out_dim=K, hidden=10, bottleneck=5, local_crops=3, local_size=8, temperature_epochs=2.0)
 
 
@@ -174,7 +183,7 @@ def test_positions_of_other_sizes_are_timms(size, options):
 
 def test_a_skipless_teacher_is_skipless():
     objective = DINO(cut_skips(model_of()), CONFIG)
-    assert [block.attention_gain for block in objective.teacher.model.blocks] == [0.0, 0.0]
+    assert [block.attention_gain for block in adapted_blocks(objective.teacher)] == [0.0, 0.0]
 
 
 def test_schedules():

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +22,19 @@ from wellcond.graying import gray
 from wellcond.objectives import MAE, build_objective, vit
 from wellcond.objectives.decoder import sine_positions
 from wellcond.objectives.mae import split
+from wellcond.objectives.permuting import permute
 from wellcond.skips import cut_skips
 from wellcond.training import build_model
 
 SIDE, PATCH, WIDTH = 16, 4, 12
-SMALL = {"img_size": SIDE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 3, "num_heads": 2, "num_classes": 0}
+SMALL: dict[str, Any] = {
+    "img_size": SIDE,
+    "patch_size": PATCH,
+    "embed_dim": WIDTH,
+    "depth": 3,
+    "num_heads": 2,
+    "num_classes": 0,
+}
 VARIANTS = {
     "plain": {},
     "registers": {"reg_tokens": 2},
@@ -55,6 +64,12 @@ def batch(B: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
     images = pictures(B, 3, SIDE, SIDE, dtype=torch.float64)
     order = torch.stack([torch.randperm((SIDE // PATCH) ** 2) for _ in range(B)])
     return images, order
+
+
+def ordered(objective: MAE, order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Visible patches first, each half in reading order, and the inverse."""
+    order = torch.cat(split(order, objective.num_visible), 1)
+    return order, torch.argsort(order, 1)
 
 
 def patch_of(image: np.ndarray, i: int) -> np.ndarray:
@@ -178,9 +193,9 @@ def test_long_skips_reach_visible_patches_only():
     assert objective.decoder.sources == (2, 1)
     images, order = batch()
     visible, hidden = split(order, objective.num_visible)
-    restore = torch.argsort(torch.cat([visible, hidden], 1), 1)
+    order, restore = ordered(objective, order)
     added = torch.ones(2, 1 + objective.num_visible, 8, dtype=torch.float64)
-    placed = objective.decoder._place(added, torch.zeros(2, hidden.shape[1], 8, dtype=torch.float64), restore)
+    placed = objective.decoder._place(added, torch.zeros(2, hidden.shape[1], 8, dtype=torch.float64), order, restore)
     expected = torch.zeros(2, 16).scatter(1, visible, 1.0)
     assert torch.equal(placed[:, 1:, 0].float(), expected) and placed[:, 0].all()
     without = objective_of(cut_skips(model_of()), decoder_depth=2)
@@ -203,7 +218,8 @@ def test_graying_reads_the_whole_image_and_paints_ungrayed_pixels():
     expected = Y @ flat.T + objective.model.patch_embed.proj.bias.detach().numpy()
     expected = expected + objective.model.pos_embed.detach().numpy()[:, 1:]
     expected = np.take_along_axis(expected, visible.numpy()[:, :, None], 1)
-    np.testing.assert_allclose(objective._embed_visible(images, visible).detach().numpy(), expected, rtol=0, atol=1e-9)
+    found = objective.embed_visible(images, *ordered(objective, order)).detach()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
 
 def test_visible_grays_the_matrix_of_the_visible_patches():
@@ -219,21 +235,30 @@ def test_visible_grays_the_matrix_of_the_visible_patches():
     flat = objective.model.patch_embed.proj.weight.detach().numpy().transpose(0, 2, 3, 1).reshape(WIDTH, -1)
     expected = Y @ flat.T + objective.model.patch_embed.proj.bias.detach().numpy()
     expected = expected + objective.model.pos_embed.detach().numpy()[0, 1:][visible.numpy()]
-    np.testing.assert_allclose(objective._embed_visible(images, visible).detach().numpy(), expected, rtol=0, atol=1e-9)
+    found = objective.embed_visible(images, *ordered(objective, order)).detach()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("visible", [True, False])
 def test_what_is_hidden_leaks_only_through_graying_of_the_whole(visible):
     objective = grayed(visible=visible)
     images, order = batch()
-    seen, hidden = split(order, objective.num_visible)
-    before = objective.encode(images, seen)[0]
+    _, hidden = split(order, objective.num_visible)
+    before = objective.encode(images, *ordered(objective, order))[0]
     for image, places in zip(images, hidden.tolist(), strict=True):
         for i in places:
             row, column = divmod(i, SIDE // PATCH)
             image[:, row * PATCH : (row + 1) * PATCH, column * PATCH : (column + 1) * PATCH] += 1.0
-    same = torch.equal(objective.encode(images, seen)[0], before)
+    same = torch.equal(objective.encode(images, *ordered(objective, order))[0], before)
     assert same == visible
+
+
+def test_a_permutation_and_its_gradient():
+    x = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    order = torch.stack([torch.randperm(5) for _ in range(2)])
+    inverse = torch.argsort(order, 1)
+    assert torch.equal(permute(x, order, inverse), torch.stack([x[b, order[b]] for b in range(2)]))
+    assert torch.autograd.gradcheck(lambda x: permute(x, order, inverse), x)
 
 
 def supplied(**changes) -> TrainConfig:

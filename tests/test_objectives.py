@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from training_cases import OnePoisoned, TensorSupply, final, finish, power_cut, run, start, tiny, without_labels
 
 import wellcond
+from wellcond import recipes
 from wellcond.config import OptimConfig
+from wellcond.data.procedural import procedural
 from wellcond.runs import Run
 from wellcond.training import checkpoints, train
 
@@ -83,11 +86,35 @@ def test_mae_learns(tmp_path):
     assert losses[-1] < losses[0] - 0.01 and summary.val_loss == losses[-1] and summary.top1 is None
 
 
-def test_dino_comes_apart(tmp_path):
-    """The teacher's answers begin all alike and end apart."""
-    run(config("dino", epochs=12), tmp_path / "run")
-    spreads = [row["teacher_spread"] for row in last_rows(tmp_path / "run", "train")]
-    assert spreads[0] < 0.01 and spreads[-1] > 0.1
+def test_a_collapse_is_told_once_while_it_runs(tmp_path):
+    """A teacher that hardly lags and a learning rate far too high: every picture gets the same answer."""
+    hasty = replace(config("dino").dino, momentum=0.0, freeze_epochs=0.0)
+    with pytest.warns(UserWarning, match=r"epoch \d+: DINO has collapsed: .*; (raise|lower) dino") as caught:
+        train(config("dino", epochs=6, dino=hasty), tmp_path / "run", open_supply=TensorSupply)
+    assert sum("DINO has collapsed" in str(w.message) for w in caught) == 1
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_pictures_come_the_same_way_resident_and_streamed(name, tmp_path):
+    changes = {"data.train": "procedural:24", "data.val": "procedural:10", "data.cache": tmp_path / "cache"}
+    base = recipes.get(f"procedural-{name}", epochs=1, batch_size=8, log_every=1, **changes)
+    for resident in ("yes", "no"):
+        train(replace(base, data=replace(base.data, resident=resident), device="cpu"), tmp_path / resident)
+    one, two = (final(tmp_path / resident) for resident in ("yes", "no"))
+    assert one == two
+    (row,) = last_rows(tmp_path / "yes", "eval")
+    assert row["images"] == 10 and row["val_loss"] > 0
+
+
+def test_pictures_without_labels_are_enough(tmp_path):
+    folder = tmp_path / "pictures"
+    for half, count in (("train", 6), ("val", 3)):
+        (folder / half).mkdir(parents=True)
+        for i in range(count):
+            Image.fromarray(procedural(i, size=32).image).save(folder / half / f"{i}.png")
+    changes = {"data.train": str(folder), "data.val": str(folder), "data.cache": tmp_path / "cache"}
+    summary = train(recipes.get("procedural-mae", epochs=1, batch_size=2, **changes), tmp_path / "run")
+    assert summary.steps == 3 and summary.val_loss is not None
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

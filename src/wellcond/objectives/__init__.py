@@ -7,7 +7,7 @@ objective says: labels, the order in which patches are hidden, small crops.
     objective   what the loop asks beyond the loss      supervised  labels
     mae         masked autoencoding; decoder: its painter
     dino        self-distillation; dino_head: its head
-    vit         timm's plain ViT in pieces
+    vit         timm's plain ViT in pieces; permuting: patches in another order
 """
 
 import torch

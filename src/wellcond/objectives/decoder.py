@@ -15,13 +15,17 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from wellcond.config import MAEConfig
+from wellcond.objectives.permuting import permute
 from wellcond.objectives.vit import ViT
 
 _norm: Any = partial(nn.LayerNorm, eps=1e-6)
 
 
 class Decoder(nn.Module):
-    """encoded (B, P + k, D), kept encoder outputs of the same shape, restore (B, n) → pixels (B, n, p·p·C)."""
+    """encoded (B, P + k, D), kept encoder outputs of the same shape → pixels (B, n, p·p·C).
+
+    `order` (B, n) has the visible patches first, `restore` is its inverse.
+    """
 
     positions: Tensor
 
@@ -54,22 +58,21 @@ class Decoder(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def forward(self, encoded: Tensor, kept: dict[int, Tensor], restore: Tensor) -> Tensor:
+    def forward(self, encoded: Tensor, kept: dict[int, Tensor], order: Tensor, restore: Tensor) -> Tensor:
         x = self.embed(encoded)
         mask = self.mask_token.to(x.dtype).expand(len(x), restore.shape[1] - x.shape[1] + self.num_prefix, -1)
-        x = self._place(x, mask, restore) + self.positions
+        x = self._place(x, mask, order, restore) + self.positions
         for j, block in enumerate(self.blocks):
             if self.sources:
                 added = self.skips[j](kept[self.sources[j]])
-                x = x + self._place(added, torch.zeros_like(mask), restore)
+                x = x + self._place(added, torch.zeros_like(mask), order, restore)
             x = block(x)
         return self.predict(self.norm(x[:, self.num_prefix :]))
 
-    def _place(self, x: Tensor, rest: Tensor, restore: Tensor) -> Tensor:
+    def _place(self, x: Tensor, rest: Tensor, order: Tensor, restore: Tensor) -> Tensor:
         """Prefix tokens in front, then visible (B, k, W) and `rest` (B, n − k, W) where their patches are."""
         prefix, patches = x[:, : self.num_prefix], torch.cat([x[:, self.num_prefix :], rest], 1)
-        placed = patches.gather(1, restore[:, :, None].expand(-1, -1, patches.shape[2]))
-        return torch.cat([prefix, placed], 1)
+        return torch.cat([prefix, permute(patches, restore, order)], 1)
 
 
 def sine_positions(grid: tuple[int, int], width: int) -> Tensor:

@@ -22,6 +22,7 @@ from wellcond.graying.models import graying_of
 from wellcond.objectives import vit
 from wellcond.objectives.decoder import Decoder
 from wellcond.objectives.objective import Objective
+from wellcond.objectives.permuting import permute, take
 
 
 class MAE(Objective):
@@ -38,32 +39,33 @@ class MAE(Objective):
         self.decoder = Decoder(self.model, config)
 
     def forward(self, images: Tensor, order: Tensor) -> Any:
-        visible, hidden = split(order, self.num_visible)
-        restore = torch.argsort(torch.cat([visible, hidden], 1), 1)
-        x, kept = self.encode(images, visible)
-        painted = self.decoder(x, kept, restore)
+        order = torch.cat(split(order, self.num_visible), 1)
+        restore = torch.argsort(order, 1)
+        x, kept = self.encode(images, order, restore)
+        painted = self.decoder(x, kept, order, restore)
         losses = painting_loss(painted, self.targets(images), restore >= self.num_visible)
         return (losses.mean(), {}) if self.training else losses
 
-    def encode(self, images: Tensor, visible: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+    def encode(self, images: Tensor, order: Tensor, restore: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
         """(B, P + k, D) after the final norm, and the blocks' outputs that the decoder asks for."""
-        x = self._embed_visible(images, visible)
+        x = self.embed_visible(images, order, restore)
         x = torch.cat([vit.prefix_tokens(self.model, len(x)), x], 1)
         x, kept = vit.run_blocks(self.model, x, self.decoder.sources)
         return self.model.fc_norm(x), kept  # models that pool patches have their final norm there
 
-    def _embed_visible(self, images: Tensor, visible: Tensor) -> Tensor:
+    def embed_visible(self, images: Tensor, order: Tensor, restore: Tensor) -> Tensor:
         """(B, k, D) with positions."""
+        k = self.num_visible
         if not self.config.visible:
-            return take(vit.embed_patches(self.model, images), visible)
+            return permute(vit.embed_patches(self.model, images), order, restore)[:, :k]
         graying, conv = graying_of(self.model), self.model.patch_embed.proj
         assert graying is not None
-        X = take(unfold_patches(images, self.patch_size), visible)
+        X = take(unfold_patches(images, self.patch_size), order[:, :k])
         X = gray_tokens(X, graying.method, graying.epsilon, rescale=graying.rescale, precision=graying.precision)
         weight = conv.weight.permute(0, 2, 3, 1).flatten(1)  # (row, column, channel), as `unfold_patches`
         x = self.model.patch_embed.norm(functional.linear(X, weight, conv.bias))
         positions = vit.patch_positions(self.model).expand(len(x), -1, -1)
-        return x + take(positions, visible)
+        return x + permute(positions, order, restore)[:, :k]
 
     def targets(self, images: Tensor) -> Tensor:
         """(B, n, p·p·C): what is to be painted."""
@@ -92,11 +94,6 @@ def split(order: Tensor, num_visible: int) -> tuple[Tensor, Tensor]:
     [[[0, 2]], [[1, 3]]]
     """
     return order[:, :num_visible].sort(1).values, order[:, num_visible:].sort(1).values
-
-
-def take(x: Tensor, indices: Tensor) -> Tensor:
-    """(B, n, d) at (B, k) → (B, k, d)."""
-    return x.gather(1, indices[:, :, None].expand(-1, -1, x.shape[2]))
 
 
 def count_visible(num_patches: int, mask: float) -> int:
