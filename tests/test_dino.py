@@ -198,19 +198,20 @@ def test_schedules():
     assert momentum[-1] == pytest.approx(1, abs=1e-5) and momentum == sorted(momentum)
 
 
-def means(loss: float, spread: float | None = 1.0) -> dict[str, float | None]:
-    return {"loss": loss, "teacher_spread": spread}
-
-
 def test_collapse_is_told_and_explained():
     objective = objective_of(out_dim=1000)
-    flat = math.log(1000)
-    assert objective.collapse(means(flat), epoch=2) is None  # so it begins
-    told = objective.collapse(means(flat), epoch=3)
-    assert told is not None and "ln(dino.out_dim) = 6.908" in told and "lower dino.teacher_temperature" in told
-    assert objective.collapse(means(0.97 * flat), epoch=3) is None
-    told = objective.collapse(means(0.5 * flat, 0.001), epoch=3)
-    assert told is not None and "every picture the same answer" in told and "raise dino.teacher_temperature" in told
+    most = math.log(1000)
+
+    def told(loss: float, spread: float, epoch: int = 3) -> str | None:
+        return objective.collapse({"loss": loss, "teacher_spread": spread}, epoch)
+
+    assert told(most, 0.0, epoch=2) is None  # so it begins
+    flat = told(0.998 * most, 0.03)
+    assert flat is not None and "ln(dino.out_dim) = 6.908" in flat and "lower dino.teacher_temperature" in flat
+    assert told(0.97 * most, 0.1) is None
+    same = told(1.5 * most, 0.001)  # sharp and the same for all, ahead of its centre
+    assert same is not None and "every picture the same answer" in same and "raise dino.teacher_temperature" in same
+    assert told(1.5 * most, 0.5) is None  # a student that is wrong, not a teacher that is empty
     assert objective.collapse({"loss": None}, epoch=9) is None
 
 

@@ -27,7 +27,7 @@ from wellcond.objectives import vit
 from wellcond.objectives.dino_head import Head
 from wellcond.objectives.objective import Mean, Objective
 
-FLAT, SAME = 0.995, 0.01  # share of ln K that the loss must be under; nats that answers must differ by
+FLAT, SAME = 0.005, 0.01  # how near to ln K the loss may be, as a share of it; nats that answers must differ by
 
 
 class Branch(nn.Module):
@@ -117,10 +117,10 @@ class DINO(Objective):
         most = math.log(self.config.out_dim)
         if epoch <= self.config.freeze_epochs + 1 or loss is None:
             return None
-        if loss >= FLAT * most:
+        if abs(loss - most) <= FLAT * most:
             return (
                 f"DINO has collapsed: its loss {loss:.3f} is that of answers that say nothing, ln(dino.out_dim) = "
-                f"{most:.3f}, for the teacher's are flat; lower dino.teacher_temperature or optim.lr, or warm up longer"
+                f"{most:.3f}: the teacher's are flat; lower dino.teacher_temperature or optim.lr, or warm up longer"
             )
         if spread is not None and spread <= SAME:
             return (
