@@ -170,10 +170,10 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time graying, spectra or a diagnosis against what a user would pick otherwise; writes bench-*.json."""
+    """Time graying, spectra, a diagnosis or SOAP against what a user would pick otherwise; writes bench-*.json."""
 
-    what: Literal["graying", "spectral", "diagnose"]
-    """What to time: graying, spectral or diagnose."""
+    what: Literal["graying", "spectral", "diagnose", "soap"]
+    """What to time: graying, spectral, diagnose or soap."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None

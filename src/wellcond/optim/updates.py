@@ -86,6 +86,12 @@ class Updates:
             if isinstance(part, SOAP):
                 part.refresh()
 
+    def wait(self) -> None:
+        """Let this stream wait for what a refresh does beside it."""
+        for part in self.parts:
+            if isinstance(part, SOAP):
+                part.wait()
+
     def _step_and_select(self, part: Optimizer, bad: Tensor) -> None:
         tensors = [p for g in part.param_groups for p in g["params"]] + [t for *_, t in _tensors(part)]
         before = [t.clone() for t in tensors]
@@ -95,6 +101,7 @@ class Updates:
 
     def state(self) -> dict[str, Tensor]:
         """`parameter name/key` → tensor, e.g. model.head.weight/exp_avg. The tensors are the optimizer's own."""
+        self.wait()
         return {f"{self.name_of[p]}/{key}": value for part in self.parts for p, key, value in _tensors(part)}
 
 

@@ -7,6 +7,7 @@ optimizer   SOAP: what torch calls, whose turn it is, ranks, state
 stacks      weights of one shape as one tensor: the ordinary step, which a CUDA graph can hold
 bases       the first eigenbasis, and one from the last by a power step and QR or by an eigendecomposition
 renewing    the bases whose turn it is, of one size at once, each rank its share
+beside      on another stream, while the next step begins
 turns       work spread evenly over steps, and over ranks
 
 What it costs, counted for ViT-B (86 M parameters; S₂ = Σ mn(m+n) = 2.96e11, S₃ = Σ (m³+n³) = 8.78e11), and the

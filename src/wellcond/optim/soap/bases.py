@@ -8,7 +8,8 @@ products of the columns P = A Q, scaled to length 1: PᵀP = TᵀT, Q = P T⁻¹
 in this basis does not feel. PᵀP has the square of P's condition number. With A ≈ Q Λ^½ C Λ^½ Qᵀ and C near 1, that of P
 is about √(λ_max/λ_min), which is unbounded: gradients have null spaces. So A is shifted by eps₃₂ λ_max, the rounding
 error of A itself, and a direction without a gradient stays what it was. What remains, 4e3, is too much for float32
-squared and easy for float64. Statistics in float64 have no wider type and take Householder's QR.
+squared and easy for float64. Householder's QR it is for float64 statistics, which have no wider type, on the CPU, where
+LAPACK is good at it, and on GPUs without float64 tensor cores.
 """
 
 import torch
@@ -46,31 +47,34 @@ def first_basis(A: Tensor) -> Tensor:
     return Q
 
 
-def next_basis(A: Tensor, Q: Tensor, how: str) -> tuple[Tensor, Tensor]:
+def next_basis(A: Tensor, Q: Tensor, how: str, cholesky: bool | None = None) -> tuple[Tensor, Tensor]:
     """(basis, order): the next basis of A, and which column of Q each of its columns comes from (B, n).
 
     `how` is "qr", one step of orthogonal iteration, or "eigh", to the end. Where a decomposition fails, Q stays.
+    `cholesky` None: where float64 is as fast as float32.
     """
-    wide = torch.float64 if has_float64(A.device) else A.dtype
+    if cholesky is None:
+        cholesky = A.dtype == torch.float32 and has_kernels(A.device)
+    wide = torch.float64 if cholesky else A.dtype
     P = A.to(wide) @ Q.to(wide)
-    estimate = (Q * P).sum(-2)
-    order = estimate.argsort(dim=-1, descending=True, stable=True)
+    quotients = (Q * P).sum(-2)
+    order = quotients.argsort(dim=-1, descending=True, stable=True)
     columns = order[:, None, :].expand_as(Q)
-    last = Q.gather(-1, columns)
     if how == "eigh":
         found = first_basis(A)
-    elif wide == A.dtype:
-        found = torch.linalg.qr(P.gather(-1, columns))[0]
+    elif cholesky:
+        shift = torch.finfo(A.dtype).eps * quotients.amax(-1)[:, None, None]
+        found = cholesky_qr((P + shift * Q).gather(-1, columns)).to(Q.dtype)
     else:
-        shift = torch.finfo(A.dtype).eps * estimate.amax(-1)[:, None, None]
-        P = torch.add(P, shift * Q).gather(-1, columns)
-        found = cholesky_qr(P).to(Q.dtype)
+        found = torch.linalg.qr(P.gather(-1, columns))[0]
     good = found.isfinite().all(-1).all(-1)[:, None, None]
-    return torch.where(good, found, last), order
+    return torch.where(good, found, Q.gather(-1, columns)), order
 
 
-def cholesky_qr(P: Tensor) -> Tensor:
+def cholesky_qr(P: Tensor, at_once: bool | None = None) -> Tensor:
     """Q of P = Q T, T upper triangular with a positive diagonal, for float64 P (B, n, n); NaN where PᵀP is singular.
+
+    `at_once`: one factorization after the other, or all in one call, which on CUDA is for small ones.
 
     >>> cholesky_qr(torch.tensor([[[3.0, 1.0], [0.0, 2.0]]], dtype=torch.float64))
     tensor([[[1., 0.],
@@ -79,16 +83,12 @@ def cholesky_qr(P: Tensor) -> Tensor:
     length = torch.linalg.vector_norm(P, dim=-2, keepdim=True)
     P = P / torch.where(length > 0, length, 1.0)
     products = P.mT @ P
-    at_once = len(P) == 1 or P.device.type == "cpu" or P.shape[-1] <= _LARGEST_CHOLESKY
+    if at_once is None:
+        at_once = P.device.type == "cpu" or P.shape[-1] <= _LARGEST_CHOLESKY
     parts = [products] if at_once else products.split(1)
     factors = [torch.linalg.cholesky_ex(part, upper=True) for part in parts]
     T = torch.cat([torch.where(info[:, None, None] == 0, factor, torch.nan) for factor, info in factors])
     return torch.linalg.solve_triangular(T, P, upper=True, left=False)
-
-
-def has_float64(device: torch.device) -> bool:
-    """Does float64 cost about what float32 does? On the CPU and on GPUs with float64 tensor cores."""
-    return device.type == "cpu" or has_kernels(device)
 
 
 def _eigh(A: Tensor) -> tuple[Tensor, Tensor]:

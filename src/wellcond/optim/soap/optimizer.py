@@ -1,6 +1,7 @@
 """The optimizer that torch sees: parameter groups, whose turn it is, ranks that share the work, state."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from wellcond.optim.soap.beside import Beside
 from wellcond.optim.soap.renewing import Place, places_of, renew_
 from wellcond.optim.soap.stacks import Stack, matmul_precision, stack_up
 from wellcond.optim.soap.turns import is_due, spread
@@ -26,6 +28,8 @@ class SOAP(Optimizer):
     stagger          bases take turns, so that each step refreshes about as many; False: all in the same step
     products         "tf32" or "float32": how gradients are multiplied on CUDA; bases are always refined in float64
     process_group    ranks that hold the same weights and gradients (DDP): each refreshes a share and sends it round
+    overlap          on CUDA: refresh on another stream while the next forward and backward pass runs; the bits are the
+                     same. Whoever reads the state in between calls `wait()` first
 
     `step()` is `update()`, which a CUDA graph can hold if `lr` is a tensor, and `refresh()`, which it cannot: in a
     captured loop, replay the one and call the other.
@@ -50,12 +54,14 @@ class SOAP(Optimizer):
         stagger: bool = True,
         products: str = "tf32",
         process_group: dist.ProcessGroup | None = None,
+        overlap: bool = False,
     ) -> None:
         _check_one_of("refresh", refresh, ("qr", "eigh"))
         _check_one_of("products", products, ("tf32", "float32"))
         if max_precondition_dim < 0:
             raise ValueError(f"max_precondition_dim is {max_precondition_dim}; choose 0 or more, for example 10000")
-        self.how, self.stagger, self.process_group = refresh, stagger, process_group
+        self.how, self.stagger, self.process_group, self.overlap = refresh, stagger, process_group, overlap
+        self.beside: Beside | None = None
         self.max_precondition_dim = max_precondition_dim
         self.precision = {"tf32": "tf32", "float32": "ieee"}[products]
         self.stacks: list[tuple[int, Stack]] = []  # with the number of its group: torch replaces groups on loading
@@ -104,6 +110,7 @@ class SOAP(Optimizer):
     @torch.no_grad()
     def update(self, skip: Tensor | None = None) -> None:
         """The ordinary step; where `skip` (0-d, on the device) is not 0, it changes nothing."""
+        self.wait()
         with matmul_precision(self.precision):
             for group, stack in self._grouped():
                 with torch.autocast(stack.device.type, enabled=False):
@@ -125,13 +132,30 @@ class SOAP(Optimizer):
             due += [p for p in places_of(stack) if is_due(turns[p.index], self._phase_of[p], frequency)]
             stack.turn.add_(torch.tensor(built))
         with matmul_precision("ieee"):
-            for places, how in ((new, "first"), (due, self.how)):
-                if places:
-                    renew_(places, how, self.process_group)
+            if new:
+                renew_(new, "first", self.process_group)
+            if due:
+                with self._aside():
+                    renew_(due, self.how, self.process_group)
+
+    def _aside(self) -> AbstractContextManager[None]:
+        return self.beside.work() if self.overlap and self.beside is not None else nullcontext()
+
+    def wait(self) -> None:
+        """Let this stream wait for a refresh beside it; the host does not wait."""
+        if self.overlap and self.beside is None and self.stacks and self.stacks[0][1].device.type == "cuda":
+            self.beside = Beside(self.stacks[0][1].device)
+        if self.beside is not None:
+            self.beside.wait()
+
+    def state_dict(self) -> dict[str, Any]:
+        self.wait()
+        return super().state_dict()
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Copied in place, each tensor in its own dtype: torch would round the state of bfloat16 weights."""
+        self.wait()
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         self._show_state()
         self._phase_of = self._phases()
