@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import wellcond
-from wellcond.optim.soap import SOAP
+from wellcond.optim.soap import SOAP, bases
 from wellcond.optim.soap.bases import cholesky_qr, first_basis, next_basis
 from wellcond.optim.soap.stacks import matmul_precision
 from wellcond.optim.soap.turns import is_due, spread
@@ -178,9 +178,10 @@ class Regression:
         return np.array(found)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_losses_are_those_of_pytorch_optimizer(dtype):
+@pytest.mark.parametrize(("dtype", "cholesky"), [(torch.float64, False), (torch.float32, False), (torch.float32, True)])
+def test_the_losses_are_those_of_pytorch_optimizer(dtype, cholesky, monkeypatch):
     """200 steps, 20 refreshes (theirs in float32); square matrices, so that the first basis has no free choice."""
+    monkeypatch.setattr(bases, "has_kernels", lambda device: cholesky)
     ours, theirs = Regression([8, 8, 8, 8], dtype), Regression([8, 8, 8, 8], dtype)
     one = ours.losses(SOAP(ours.net.parameters(), lr=1e-2, stagger=False), 200)
     two = theirs.losses(pytorch_optimizer.SOAP(theirs.net.parameters(), lr=1e-2), 200)
@@ -442,6 +443,25 @@ def test_saved_and_loaded_by_torch_it_goes_on_to_the_same_bits(dtype, tmp_path):
     fewer = SOAP(twin.parameters, max_precondition_dim=5)
     with pytest.raises(ValueError, match=r"gram_left \(6, 6\), which parameter 0 does not fit"):
         fewer.load_state_dict(optimizer.state_dict())
+
+
+def test_weights_in_another_layout():
+    one, two = Gradients([(4, 3, 2, 2)]), Gradients([(4, 3, 2, 2)])
+    two.parameters[0].data = two.parameters[0].data.to(memory_format=torch.channels_last)
+    for problem in (one, two):
+        optimizer = SOAP(problem.parameters, **OPTIONS)
+        for _ in range(3):
+            problem.fill()
+            optimizer.step()
+    assert two.parameters[0].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(one.parameters[0], two.parameters[0])
+
+
+def test_sparse_gradients_are_refused():
+    table = nn.Embedding(5, 3, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match="SOAP takes dense ones only; build the embedding with sparse=False"):
+        SOAP(table.parameters()).step()
 
 
 def test_the_closure_and_a_step_inside_autocast():

@@ -66,8 +66,9 @@ def _measure(part: str, config: BenchConfig) -> Part:
     if part == "optimizer":
         from . import soap_optimizer
 
-        shapes = soap_optimizer.shapes_of(model, num_classes=10 if config.quick else 1000)
-        num_losses = 20 if config.quick else 200
+        shapes, num_losses = soap_optimizer.shapes_of(model), 200
+        if config.quick:
+            shapes, num_losses = shapes[:9], 20
         return soap_optimizer.rows(shapes, config.device, rounds=rounds, num_losses=num_losses), settings
     if part == "refresh":
         from . import soap_refresh

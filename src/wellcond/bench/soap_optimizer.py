@@ -71,12 +71,12 @@ def variants() -> dict[str, Maker]:
     return found
 
 
-def shapes_of(model: str, num_classes: int) -> list[tuple[int, ...]]:
+def shapes_of(model: str) -> list[tuple[int, ...]]:
     """Of all parameters of a timm model, as SOAP sees them."""
     import timm
 
     with torch.device("meta"):
-        return [matrix_shape(p.shape) for p in timm.create_model(model, num_classes=num_classes).parameters()]
+        return [matrix_shape(p.shape) for p in timm.create_model(model).parameters()]
 
 
 class Runner:

@@ -79,6 +79,10 @@ class Stack:
         given = tuple(p.grad is not None for p in self.parameters)
         if not any(given):
             return
+        if any(p.grad is not None and p.grad.is_sparse for p in self.parameters):
+            raise ValueError(
+                "a gradient is sparse, and SOAP takes dense ones only; build the embedding with sparse=False"
+            )
         self.seen = [a or b for a, b in zip(self.seen, given, strict=True)]
         G = self._gradients()
         good = self._mask(given) if skip is None else self._mask(given) * (skip == 0)
@@ -100,12 +104,13 @@ class Stack:
         direction = self._rotate(self.exp_avg) / self.exp_avg_sq.sqrt().add_(group["eps"])
         t = self.count.double().clamp_min(1)
         size = group["lr"] * (1 - beta2**t).sqrt() / (1 - beta1**t) * live
-        W = torch.stack([p.detach().view(self.shape) for p in self.parameters]).to(self.dtype)
+        W = torch.stack([p.detach().reshape(self.shape) for p in self.parameters]).to(self.dtype)
         W.sub_(self._rotate_back(direction).mul_(self._wide(size)))
         if group["weight_decay"]:
             W.mul_(self._wide(1 - group["lr"] * group["weight_decay"] * live))
         foreach: Any = torch  # its fused list operations have no public names
-        foreach._foreach_copy_([p.detach().view(self.shape) for p in self.parameters], list(W.unbind()))
+        moved = [w.view(p.shape) for w, p in zip(W, self.parameters, strict=True)]
+        foreach._foreach_copy_([p.detach() for p in self.parameters], moved)
 
     def _gradients(self) -> Tensor:
         """(K, m, n), a copy; zeros where there is none."""
