@@ -30,7 +30,8 @@ class OptimConfig:
     """The optimizer and its schedule."""
 
     name: Literal["adamw", "muon", "soap"] = "adamw"
-    """adamw; muon for the matrices of the blocks and adamw for the rest; soap: Adam in Shampoo's eigenbasis."""
+    """adamw; muon for the matrices of the blocks and adamw for the rest; soap: Adam in Shampoo's eigenbasis
+    (its authors use betas 0.95 0.95)."""
     lr: float = 1e-3
     """Learning rate at the end of the warm-up."""
     min_lr: float = 1e-6
