@@ -36,7 +36,7 @@ def rows(shapes: list[tuple[int, ...]], device: str, *, rounds: int, num_losses:
         alike = "max_precondition_dim" not in OURS.get(name, {"max_precondition_dim": None})
         runners[name] = Runner(shapes, make, device, begun=runners.get("SOAP") if alike else None)
     timings = interleave(
-        {name: runner.cycle for name, runner in runners.items()}, rounds=rounds, warmup=1, clock=clock_for(device)
+        {name: runner.cycle for name, runner in runners.items()}, rounds=rounds, warmup=2, clock=clock_for(device)
     )
     baseline = timings[next(iter(makers))]
     worst = {name: runner.worst_step() for name, runner in runners.items()}

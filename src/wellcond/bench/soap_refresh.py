@@ -32,16 +32,10 @@ def rows(device: str, *, rounds: int, quick: bool) -> list[dict[str, Any]]:
 
 def ways(A: Tensor, Q: Tensor) -> dict[str, Callable[[], Tensor]]:
     """The same refresh, several ways; all start from A and Q in float32."""
-
-    def householder() -> Tensor:
-        P = A @ Q
-        order = (Q * P).sum(-2).argsort(dim=-1, descending=True)
-        return torch.linalg.qr(P.gather(-1, order[:, None, :].expand_as(P)))[0]
-
     P = A.double() @ Q.double() + 1e-7 * A.diagonal(dim1=-2, dim2=-1).amax() * Q.double()
     return {
-        "householder": householder,
-        "ours": lambda: bases.next_basis(A, Q, "qr", cholesky=True)[0],
+        "householder": lambda: bases.next_basis(A, Q, "householder")[0],
+        "ours": lambda: bases.next_basis(A, Q, "cholesky")[0],
         "its factors, one by one": lambda: bases.cholesky_qr(P, at_once=False).float(),
         "its factors, at once": lambda: bases.cholesky_qr(P, at_once=True).float(),
         "eigh": lambda: bases.next_basis(A, Q, "eigh")[0],

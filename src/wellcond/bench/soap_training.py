@@ -95,7 +95,7 @@ def rows(config: TrainConfig, images: Tensor, *, rounds: int) -> list[dict[str, 
         if config.device == "cuda":
             variants["soap, refreshed beside the next step"] = (trainers["soap"], True)
         calls = {name: lambda variant=variant: ten_steps(*variant) for name, variant in variants.items()}
-        timings = interleave(calls, rounds=rounds, warmup=1, clock=clock_for(config.device))
+        timings = interleave(calls, rounds=rounds, warmup=2, clock=clock_for(config.device))
         found = []
         for name, (trainer, overlap) in variants.items():
             row = timing_row(timings[name], timings["adamw"]) | {"optimizer": trainer.config.optim.name}

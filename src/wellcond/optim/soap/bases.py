@@ -5,11 +5,16 @@ Legend: A (B, n, n) are B statistics of one size, Q (B, n, n) their bases in col
 The next basis is one step of orthogonal iteration, as in SOAP: the columns of A Q, sorted by qᵀ A q, made orthonormal
 from the left to the right. Householder's QR spends its time in panels, so Q comes from the Cholesky factor of the
 products of the columns P = A Q, scaled to length 1: PᵀP = TᵀT, Q = P T⁻¹. It is the same Q, but for signs, which Adam
-in this basis does not feel. PᵀP has the square of P's condition number. With A ≈ Q Λ^½ C Λ^½ Qᵀ and C near 1, that of P
-is about √(λ_max/λ_min), which is unbounded: gradients have null spaces. So A is shifted by eps₃₂ λ_max, the rounding
-error of A itself, and a direction without a gradient stays what it was. What remains, 4e3, is too much for float32
-squared and easy for float64. Householder's QR it is for float64 statistics, which have no wider type, on the CPU, where
-LAPACK is good at it, and on GPUs without float64 tensor cores.
+in this basis does not feel.
+
+PᵀP has the square of P's condition number. With A = Q Λ^½ C Λ^½ Qᵀ and C near 1, that of P is about √(λ_max/λ_min), which
+is unbounded: gradients have null spaces. So A is shifted by eps₃₂ λ_max, the rounding error of A itself, and a direction
+without a gradient stays what it was. What remains, 4e3, is too much for float32 when squared and easy for float64: bases
+are orthonormal to 1e-8. Householder's QR is for the rest:
+
+- a basis that is refreshed for the first time. It is that of one gradient, C is far from 1, and P's condition number
+  1e6 in the worst of the spectra that were tried;
+- float64 statistics, which have no wider type; the CPU, where LAPACK is good at it; GPUs without float64 tensor cores.
 """
 
 import torch
@@ -47,22 +52,22 @@ def first_basis(A: Tensor) -> Tensor:
     return Q
 
 
-def next_basis(A: Tensor, Q: Tensor, how: str, cholesky: bool | None = None) -> tuple[Tensor, Tensor]:
+def next_basis(A: Tensor, Q: Tensor, how: str) -> tuple[Tensor, Tensor]:
     """(basis, order): the next basis of A, and which column of Q each of its columns comes from (B, n).
 
-    `how` is "qr", one step of orthogonal iteration, or "eigh", to the end. Where a decomposition fails, Q stays.
-    `cholesky` None: where float64 is as fast as float32.
+    `how` is "cholesky" or "householder", one step of orthogonal iteration, "qr" for the quicker of the two, or "eigh",
+    to the end. Where a decomposition fails, Q stays.
     """
-    if cholesky is None:
-        cholesky = A.dtype == torch.float32 and has_kernels(A.device)
-    wide = torch.float64 if cholesky else A.dtype
+    if how == "qr":
+        how = "cholesky" if A.dtype == torch.float32 and has_kernels(A.device) else "householder"
+    wide = torch.float64 if how == "cholesky" else A.dtype
     P = A.to(wide) @ Q.to(wide)
     quotients = (Q * P).sum(-2)
     order = quotients.argsort(dim=-1, descending=True, stable=True)
     columns = order[:, None, :].expand_as(Q)
     if how == "eigh":
         found = first_basis(A)
-    elif cholesky:
+    elif how == "cholesky":
         shift = torch.finfo(A.dtype).eps * quotients.amax(-1)[:, None, None]
         found = cholesky_qr((P + shift * Q).gather(-1, columns)).to(Q.dtype)
     else:

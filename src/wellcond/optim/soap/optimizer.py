@@ -75,7 +75,7 @@ class SOAP(Optimizer):
         for stack in stack_up(group["params"], self.max_precondition_dim):
             self.stacks.append((len(self.param_groups) - 1, stack))
         self._show_state()
-        self._phase_of = self._phases()
+        self._turns = self._spread()
 
     def _grouped(self) -> Iterator[tuple[dict[str, Any], Stack]]:
         return ((self.param_groups[number], stack) for number, stack in self.stacks)
@@ -85,16 +85,17 @@ class SOAP(Optimizer):
             for i, p in enumerate(stack.parameters):
                 self.state[p] = stack.state(i)
 
-    def _phases(self) -> dict[Place, int]:
-        """When each basis has its turn: a function of the shapes alone."""
+    def _spread(self) -> dict[Stack, list[tuple[Place, int]]]:
+        """When each basis of a stack has its turn: a function of the shapes alone."""
         by_frequency: dict[int, list[Place]] = {}
         for group, stack in self._grouped():
             by_frequency.setdefault(group["precondition_frequency"], []).extend(places_of(stack))
-        phase_of: dict[Place, int] = {}
+        found: dict[Stack, list[tuple[Place, int]]] = {stack: [] for _, stack in self.stacks}
         for frequency, places in by_frequency.items():
             phases = spread([place.cost for place in places], frequency) if self.stagger else [0] * len(places)
-            phase_of |= dict(zip(places, phases, strict=True))
-        return phase_of
+            for place, phase in zip(places, phases, strict=True):
+                found[place.stack].append((place, phase))
+        return found
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -119,24 +120,24 @@ class SOAP(Optimizer):
     @torch.no_grad()
     def refresh(self) -> None:
         """After a step: build the bases of weights that took their first, and refresh those whose turn it is."""
-        new: list[Place] = []
-        due: list[Place] = []
+        due: dict[str, list[Place]] = {}
         for group, stack in self._grouped():
+            frequency, places = group["precondition_frequency"], self._turns[stack]
             turns = stack.turn.tolist()
             built = [turn > 0 for turn in turns]
             if any(seen and not b for seen, b in zip(stack.seen, built, strict=True)):
                 counts = stack.count.tolist()  # waits for the device, until there is a first step
-                new += [p for p in places_of(stack) if counts[p.index] and not built[p.index]]
+                due.setdefault("first", []).extend(p for p, _ in places if counts[p.index] and not built[p.index])
                 built = [count > 0 for count in counts]
-            frequency = group["precondition_frequency"]
-            due += [p for p in places_of(stack) if is_due(turns[p.index], self._phase_of[p], frequency)]
+            for place, phase in places:
+                if is_due(turns[place.index], phase, frequency):
+                    early = self.how == "qr" and turns[place.index] < 2 * frequency
+                    due.setdefault("householder" if early else self.how, []).append(place)
             stack.turn.add_(torch.tensor(built))
-        with matmul_precision("ieee"):
-            if new:
-                renew_(new, "first", self.process_group)
-            if due:
-                with self._aside():
-                    renew_(due, self.how, self.process_group)
+        if due:
+            with self._aside(), matmul_precision("ieee"):
+                for how, places in due.items():
+                    renew_(places, how, self.process_group)
 
     def _aside(self) -> AbstractContextManager[None]:
         return self.beside.work() if self.overlap and self.beside is not None else nullcontext()
@@ -158,7 +159,7 @@ class SOAP(Optimizer):
         self.wait()
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         self._show_state()
-        self._phase_of = self._phases()
+        self._turns = self._spread()
         every = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
             own = self.state[every[index]]

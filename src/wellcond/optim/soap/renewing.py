@@ -38,7 +38,7 @@ def places_of(stack: Stack) -> list[Place]:
 
 
 def renew_(places: Sequence[Place], how: str, group: dist.ProcessGroup | None) -> None:
-    """Put the next bases into their places, the same bits on all ranks; `how` is "first", "qr" or "eigh"."""
+    """Put the next bases into their places, the same bits on all ranks; `how` is "first", or as in `next_basis`."""
     owners, rank = [0] * len(places), 0
     if group is not None:
         owners, rank = spread([p.cost for p in places], dist.get_world_size(group)), dist.get_rank(group)
