@@ -7,10 +7,10 @@ from the left to the right. Householder's QR spends its time in panels, so Q com
 products of the columns P = A Q, scaled to length 1: PᵀP = TᵀT, Q = P T⁻¹. It is the same Q, but for signs, which Adam
 in this basis does not feel.
 
-PᵀP has the square of P's condition number. With A = Q Λ^½ C Λ^½ Qᵀ and C near 1, that of P is about √(λ_max/λ_min), which
-is unbounded: gradients have null spaces. So A is shifted by eps₃₂ λ_max, the rounding error of A itself, and a direction
-without a gradient stays what it was. What remains, 4e3, is too much for float32 when squared and easy for float64: bases
-are orthonormal to 1e-8. Householder's QR is for the rest:
+PᵀP has the square of P's condition number. With A = Q Λ^½ C Λ^½ Qᵀ and C near 1, that of P is about √(λ_max/λ_min),
+which is unbounded: gradients have null spaces. So A is shifted by eps₃₂ λ_max, the rounding error of A itself, and a
+direction without a gradient stays what it was. What remains, 4e3, is too much for float32 when squared and easy for
+float64: bases are orthonormal to 1e-8. Householder's QR is for the rest:
 
 - a basis that is refreshed for the first time. It is that of one gradient, C is far from 1, and P's condition number
   1e6 in the worst of the spectra that were tried;

@@ -119,7 +119,7 @@ class Stack:
         return torch.stack(found).to(self.dtype)
 
     def _rotate(self, X: Tensor) -> Tensor:
-        """Q_Lᵀ X Q_R; X itself (no copy) becomes a new tensor where there is nothing to rotate."""
+        """Q_Lᵀ X Q_R, always a new tensor."""
         rotated = X
         if (left := self.sides.get("left")) is not None:
             rotated = left.basis.mT @ rotated
