@@ -8,6 +8,7 @@
     diagnosis  diagnose (model × images → rows, findings, one page)
     attention  set_attention (model): linear or softmax
     monitor    Monitor (a training loop)
+    optim      SOAP (a torch optimizer)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -34,9 +35,11 @@ _ROOM_OF = {
     "load": "training",
     "diagnose": "diagnosis",
     "Monitor": "monitor",
+    "SOAP": "optim",
 }
 
 __all__ = [
+    "SOAP",
     "Monitor",
     "TokenGraying",
     "__version__",
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from .diagnosis import diagnose
     from .graying import TokenGraying, gray, gray_tokens, ungray
     from .monitor import Monitor
+    from .optim import SOAP
     from .skips import cut_skips, restore_skips
     from .spectral import (
         condition_number,
