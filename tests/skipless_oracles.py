@@ -95,6 +95,7 @@ class Convention:
     refresh  the basis is renewed at the "end" of a step, for the next one (Algorithm 3), or at its "start"
     ordered  columns are sorted by their estimated eigenvalue before QR, and V with them; or left in place
     phases   axis k is renewed at updates t with (t + phases[k]) % frequency == 0; t counts updates, from 1
+    late     but not before t = frequency: an earlier basis rests on too few gradients
     """
 
     eps: str = "plain"
@@ -102,6 +103,7 @@ class Convention:
     refresh: str = "end"
     ordered: bool = True
     phases: tuple[int, ...] = (0, 0, 0, 0)
+    late: bool = False
 
 
 def conventions() -> Iterator[Convention]:
@@ -172,6 +174,7 @@ class Soap:
 
     def _renew(self) -> None:
         due = [k for k in self.axes if (self.t + self.convention.phases[k]) % self.frequency == 0]
+        due = [] if self.convention.late and self.t < self.frequency else due
         for k in due:
             if self.eigh:
                 self.bases[k] = np.linalg.eigh(self.grams[k])[1][:, ::-1]

@@ -277,8 +277,9 @@ def test_spread_refresh_is_the_same_algorithm_at_shifted_steps():
     paths = walk(build(parameters, stagger=True, precondition_frequency=frequency), parameters, slopes)
     for i, path in enumerate(paths):
         gaps = [
-            gap(path, oracle((6, 6), frequency, replace(c, phases=found), seed=i))
+            gap(path, oracle((6, 6), frequency, replace(c, phases=found, late=late), seed=i))
             for c in known()
+            for late in (False, True)
             for found in itertools.product(range(frequency), repeat=2)
         ]
         assert min(gaps) < TOLERANCE, i

@@ -1,4 +1,4 @@
-"""Timings → ``results/bench-*.json``: what graying, spectra, a diagnosis, training and SOAP cost, and how exact they were.
+"""Timings → ``results/bench-*.json``: what our parts cost, and how exact they were.
 
 Every number is a median of interleaved repeats in one run (:mod:`~wellcond.bench.timing`), taken on real
 photographs (:mod:`~wellcond.bench.images`), with the error against float64 of the very same path beside it

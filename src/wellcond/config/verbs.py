@@ -170,7 +170,7 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time graying, spectra, a diagnosis, training or SOAP against what a user would pick otherwise; writes bench-*.json."""
+    """Time one of our parts against what a user would pick otherwise; writes bench-*.json."""
 
     what: Literal["graying", "spectral", "diagnose", "train", "soap"]
     """What to time: graying, spectral, diagnose, train or soap."""
