@@ -80,6 +80,7 @@ def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis":
 
     device = _device(config.device)
     model, weights = load_model(config)
+    _warn_of_skips(config)
     dtype = torch.float64 if config.double else torch.float32
     model = model.to(device, dtype)
     preprocessing = Preprocessing(model, image_size=config.image_size)
@@ -118,6 +119,23 @@ def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis":
     )
 
 
+def _warn_of_skips(config: DiagnoseConfig) -> None:
+    """One line where the weights were trained with other skips than they are measured with."""
+    from .weights import cut_of
+
+    trained = cut_of(config.weights) if config.weights else None
+    if trained is not None and trained != config.cut:
+        print(
+            f"warning: {str(config.weights)!r} was trained {_skips(trained)} and is measured {_skips(config.cut)}; "
+            f"say --cut {trained} to measure it as it was trained",
+            file=sys.stderr,
+        )
+
+
+def _skips(cut: str) -> str:
+    return "with all its skips" if cut == "no" else "without skips" if cut == "both" else f"without {cut} skips"
+
+
 def _device(asked: str) -> str:
     import torch
 
@@ -140,8 +158,7 @@ def _change(model: "nn.Module", config: DiagnoseConfig, example: "Tensor") -> No
 
 def _name(config: DiagnoseConfig) -> str:
     grayed = f", grayed by {config.gray.upper()} {config.epsilon:g}" if config.gray != "no" else ""
-    skips = "skips" if config.cut == "both" else f"{config.cut} skips"
-    return config.model + grayed + (f", without {skips}" if config.cut != "no" else "")
+    return config.model + grayed + (f", {_skips(config.cut)}" if config.cut != "no" else "")
 
 
 def _show(diagnosis: "Diagnosis", config: DiagnoseConfig) -> None:

@@ -46,6 +46,19 @@ def _read_safetensors(path: Path) -> Any:
         ) from None
 
 
+def cut_of(path: Path) -> str | None:
+    """Which skips these weights were trained without, in the words of --cut; None where the file does not say.
+
+    Checkpoints of `wellcond train` say it in their header; the tensors themselves cannot.
+    """
+    from safetensors import safe_open
+
+    if path.suffix != ".safetensors":
+        return None
+    with safe_open(path, framework="pt") as file:
+        return (file.metadata() or {}).get("cut")
+
+
 def _read_pickle(path: Path) -> Any:
     """`argparse.Namespace` is let through, for most training scripts keep their options so; it is plain data."""
     try:
