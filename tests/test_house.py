@@ -50,6 +50,7 @@ PUBLIC = {
     "stable_rank",
     "suo_",
     "ungray",
+    "verify_init",
 }
 
 

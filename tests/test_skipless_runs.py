@@ -78,6 +78,22 @@ def test_load_evaluate_diagnose(straight, tmp_path, capsys):
     assert diagnosis.rows
 
 
+def test_diagnose_takes_a_run_as_it_was_trained(straight, tmp_path, capsys):
+    common = ["diagnose", str(straight), "--images=2", "--device=cpu", "--no-jacobian"]
+    assert main([*common, "--json", str(tmp_path / "d.json")]) == 0
+    diagnosis = wc.diagnosis.Diagnosis.from_json(tmp_path / "d.json")
+    assert diagnosis.image_size == (16, 16) and diagnosis.weights == "as trained"
+    rows = {(row.layer, row.site, row.quantity): row.value for row in diagnosis.rows}
+    for quantity in ("effective_rank", "token_cosine"):
+        assert rows[1, "sab_out", quantity] == rows[1, "sab_sum", quantity], "without its skips"
+    assert main([*common, "--init", "--json", str(tmp_path / "v.json")]) == 0
+    assert wc.diagnosis.Verification.from_json(tmp_path / "v.json").skips == "without skips"
+    capsys.readouterr()
+    for wrong in (["--initialize", "skipless"], ["--weights", str(weights_of(straight))], ["--image-size", "32"]):
+        assert main([*common, *wrong]) == 2
+        assert "is a run, which has its own" in capsys.readouterr().err
+
+
 def test_the_config_decides_the_weights():
     """Seed and options; the rest of the model is that of timm's own initialization."""
     config = recipes.get("procedural-vit", **{"model.options": (("embed_dim", 16), ("depth", 2), ("num_heads", 2))})

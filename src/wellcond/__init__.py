@@ -7,7 +7,7 @@
     activations   set_activation (model): centred GELU or a tailored ReLU
     initializers  init_skipless_, mimetic_, calibrate_ (model), suo_ (weight)
     training      load (run directory → model, as it was trained)
-    diagnosis     diagnose (model × images → rows, findings, one page)
+    diagnosis     diagnose (model × images → rows, findings, one page), verify_init (its weights as it begins)
     monitor       Monitor (a training loop)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
@@ -39,6 +39,7 @@ _ROOM_OF = {
     "suo_": "initializers",
     "load": "training",
     "diagnose": "diagnosis",
+    "verify_init": "diagnosis",
     "Monitor": "monitor",
 }
 
@@ -65,12 +66,13 @@ __all__ = [
     "stable_rank",
     "suo_",
     "ungray",
+    "verify_init",
 ]
 
 if TYPE_CHECKING:
     from .activations import set_activation
     from .attention import set_attention
-    from .diagnosis import diagnose
+    from .diagnosis import diagnose, verify_init
     from .graying import TokenGraying, gray, gray_tokens, ungray
     from .initializers import calibrate_, init_skipless_, mimetic_, suo_
     from .monitor import Monitor

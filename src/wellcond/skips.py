@@ -43,6 +43,7 @@ def restore_skips(model: Model) -> Model:
     for block in adapted_blocks(model):
         for gain in block.gains:
             setattr(block, gain, 1.0)
+    _choose_teller(adapted_blocks(model))
     if not any(block._sinks for block in adapted_blocks(model)):  # a recording still needs the sites
         unadapt(model)
     return model

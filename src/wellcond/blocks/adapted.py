@@ -55,7 +55,7 @@ class Adapted(nn.Module):
     mlp_gain: float
     lpi_gain: float
     _sinks: tuple[Sink, ...]
-    _tells = False  # is this the one block that warns when weights trained with a skip are loaded without it?
+    _tells: bool  # is this the one block that warns when weights trained with a skip are loaded without it?
     _context: "tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]] | None"
 
     # what the families' blocks bring along
@@ -182,7 +182,7 @@ def adapted_class(mixin: type[Adapted], original: type) -> type[Adapted]:
 def swap_in(block: nn.Module, mixin: type[Adapted]) -> Adapted:
     """Change the class of a block; all gains 1. Returns the same object."""
     block.__class__ = adapted_class(mixin, type(block))
-    block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None)
+    block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None, _tells=False)
     return cast(Adapted, block)
 
 
@@ -191,11 +191,10 @@ def swap_out(block: Adapted) -> None:
     if type(block) is not adapted_class(block.mixin, block.original):
         block.__dict__.update(dict.fromkeys(block.gains, 1.0))
         return
-    names = (*block.gains, "_sinks", "_context")
+    names = (*block.gains, "_sinks", "_context", "_tells")
     block.__class__ = block.original
     for name in names:
         del block.__dict__[name]
-    block.__dict__.pop("_tells", None)
 
 
 def _rebuild(mixin: type[Adapted], original: type) -> nn.Module:
