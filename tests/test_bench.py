@@ -227,6 +227,15 @@ def test_quick_graying_on_cuda(tmp_path):
         assert row["peak_memory_ratio"] > 0
 
 
+@pytest.mark.gpu
+def test_quick_train_on_cuda(tmp_path):
+    from wellcond.bench import train
+
+    result = train.run(BenchConfig(what="train", device="cuda", out=tmp_path, quick=True))
+    assert [row for row in result["rows"] if "failed" in row] == []
+    assert {row["step"] for row in result["rows"] if "step" in row} == {"CUDA graph"}
+
+
 @pytest.mark.parametrize("wrong", [{"ratio": float("nan")}, {"ratio": None}, {"failed": "out of memory"}], ids=str)
 def test_a_row_that_is_no_number_misses_a_bar_for_all_rows(wrong):
     bar = Bar(name="x", part="a", device="cpu", quantity="ratio", limit=1.0)
@@ -268,3 +277,100 @@ def test_a_damaged_picture_in_a_parquet_file_is_told_like_any_other(tmp_path):
     parquet.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="not an image that Pillow knows"):
         load_pictures(tmp_path, count=1, size=16)
+
+
+@pytest.fixture(scope="module")
+def quick_train(tmp_path_factory):
+    from wellcond.bench import train
+
+    out = tmp_path_factory.mktemp("train")
+    return train.run(BenchConfig(what="train", out=out, quick=True)), out / "bench-train.json"
+
+
+def test_quick_train(quick_train):
+    result, path = quick_train
+    check_result(result, path)
+    rows = {(r["part"], r["name"]): r for r in result["rows"]}
+    assert {part for part, _ in rows} == {"vit-tiny-32", "vit-tiny-64", "vit-base-224", "pipeline"}
+    assert not any("failed" in row for row in rows.values())
+    for part in ("vit-tiny-32", "vit-tiny-64", "vit-base-224"):
+        bare, loop = rows[part, "constant batch"], rows[part, "loop"]
+        assert loop["share"] == pytest.approx(bare["median_ms"] / loop["median_ms"])
+    for method in ("dct", "svd"):
+        row = rows["vit-base-224", f"loop, {method} fast inside"]
+        assert row["meets_error"] and row["error_embedding"] < 1e-3, row
+        assert row["baseline"] == "loop, not grayed"
+    ours, theirs = rows["pipeline", "wellcond"], rows["pipeline", "timm"]
+    assert ours["speedup"] == pytest.approx(ours["images_per_s"] / theirs["images_per_s"])
+    assert len(theirs["first_batch_s"]) == len(theirs["samples_ms"])
+
+
+def test_every_bar_of_training_finds_its_row(quick_train):
+    from wellcond.bench import train
+
+    result, _ = quick_train
+    rows = [{**row, "device": "cuda"} for row in result["rows"]]
+    parts = {f"{part}-cuda": {"quick": False, "images": "parquet:x"} for part in train.PARTS}
+    judged = {bar.name: bar.judge(rows, parts) for bar in train.BARS}
+    assert all(verdict["met"] is not None for verdict in judged.values())
+    assert len({verdict["name"] for verdict in judged.values()}) == len(train.BARS) == 12
+    lost = [{"name": "loop, svd fast inside", "failed": "out of memory", "method": "svd", "kind": "grayed"}]
+    lost = [{"part": "vit-base-224", "device": "cuda", **row} for row in lost]
+    kept = [row for row in rows if (row["part"], row["name"]) != ("vit-base-224", lost[0]["name"])]
+    missed = [bar.name for bar in train.BARS if bar.judge(kept + lost, parts)["met"] is False]
+    assert any("ViT-B" in name and "SVD" in name for name in missed)
+    assert [bar.judge(kept + lost, parts)["row"] for bar in train.BARS if bar.quantity == "share"] == [
+        judged[bar.name]["row"] for bar in train.BARS if bar.quantity == "share"
+    ]
+
+
+def test_a_full_training_benchmark_asks_for_a_gpu_and_pictures(tmp_path, monkeypatch):
+    from wellcond.bench import train
+
+    with pytest.raises(ValueError, match="GPU"):
+        train.run(BenchConfig(what="train", out=tmp_path))
+    monkeypatch.setattr(train, "check_device", lambda device: None)
+    with pytest.raises(ValueError, match="--cifar"):
+        train.run(BenchConfig(what="train", device="cuda", out=tmp_path))
+    with pytest.raises(ValueError, match="--data"):
+        train.run(BenchConfig(what="train", device="cuda", out=tmp_path), parts="vit-base-224")
+    with pytest.raises(ValueError, match="bench graying"):
+        BenchConfig(what="graying", cifar=tmp_path)
+
+
+def test_a_part_that_fails_leaves_the_others(tmp_path, monkeypatch):
+    from wellcond.bench import loops, train
+
+    config = BenchConfig(what="train", out=tmp_path, quick=True)
+    monkeypatch.setattr(loops, "GrayingConfig", None)
+    result = train.run(config, parts="vit-tiny-64")
+    failed = {row["name"]: row["method"] for row in result["rows"] if "failed" in row and "method" in row}
+    assert failed == {"loop, dct fast inside": "dct", "loop, svd fast inside": "svd"}
+    assert any(row["name"] == "loop" and "share" in row for row in result["rows"])
+    monkeypatch.setattr(loops, "open_stock", None)
+    with pytest.raises(ValueError, match="part vit-tiny-32 failed: TypeError"):
+        train.run(config, parts="vit-tiny-32,pipeline")
+    written = json.loads((tmp_path / "bench-train.json").read_text())
+    assert {row["part"] for row in written["rows"]} == {"vit-tiny-64", "pipeline"}
+
+
+def test_some_pictures_of_a_source_enlarged(tmp_path):
+    from wellcond.bench.stock import open_stock
+
+    encoded = []
+    for shade in range(5):
+        buffer = io.BytesIO()
+        Image.new("RGB", (8, 8), (40 * shade, 0, 0)).save(buffer, "PNG")
+        encoded.append({"bytes": buffer.getvalue(), "path": f"{shade}.png"})
+    parquet.write_table(pyarrow.table({"image": encoded, "label": list(range(5))}), tmp_path / "val-0.parquet")
+    cache = open_stock(tmp_path, count=3, image_size=14, side=16, folder=tmp_path / "cache")  # no train half: val
+    assert cache.images.shape == (3, 3, 16, 16)
+    assert cache.labels.tolist() == [0, 2, 4]
+    assert cache.images[:, 0].reshape(3, -1).tolist() == [[40 * shade] * 256 for shade in (0, 2, 4)]
+
+
+def test_timm_asks_for_no_bits_and_gets_a_picture():
+    from wellcond.bench.baseline import posterize
+
+    picture = Image.new("RGB", (2, 2), (200, 100, 0))
+    assert posterize(picture, 0).getpixel((0, 0)) == (128, 0, 0)

@@ -47,14 +47,14 @@ def test_again_it_shows_what_is_there(made, capsys):
 
 
 def test_another_seed_is_another_set_of_runs():
-    base = training.procedural_vit()
-    assert training.runs_folder(base) == training.runs_folder(training.procedural_vit())
+    base = training.base_config(seed=0)
+    assert training.runs_folder(base) == training.runs_folder(training.base_config(seed=0))
     assert training.runs_folder(base) != training.runs_folder(replace(base, seed=1))
 
 
 def test_an_error_in_a_run_is_told_in_one_line(tmp_path, capsys, monkeypatch):
     """It comes from another process."""
-    base = training.procedural_vit()
+    base = training.base_config(seed=0)
     wrong = replace(base, model=replace(base.model, options=(("no_such_option", 1),)))
     monkeypatch.setattr(training, "quick", lambda _: replace(wrong, data=replace(base.data, train="procedural:64")))
     assert main(["demo", "--quick", "--count", "1", "--size", "64", "--out", str(tmp_path)]) == 2
@@ -62,7 +62,7 @@ def test_an_error_in_a_run_is_told_in_one_line(tmp_path, capsys, monkeypatch):
 
 
 def test_the_experiment_is_one_config():
-    base = training.procedural_vit()
+    base = training.base_config(seed=0)
     configs = training.variants(base)
     assert next(iter(configs.values())) == base  # the with-skip model is the one the others are changed from
     assert all(replace(c, model=base.model) == base for c in configs.values())

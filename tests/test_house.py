@@ -19,8 +19,8 @@ FLOORS = {
     5: {"diagnosis"},
     6: {"data", "evaluation", "monitor", "objectives", "optim"},
     7: {"runs_page", "training"},
-    8: {"bench", "checkup", "demo", "judging", "photos", "recipes"},
-    9: {"reproduction"},
+    8: {"checkup", "judging", "photos", "recipes"},
+    9: {"bench", "demo", "reproduction"},
     10: {"cli"},
     11: {"__main__"},
 }

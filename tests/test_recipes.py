@@ -45,7 +45,8 @@ def test_small_sets_are_trained_as_the_lab_does(name):
     assert (optim.name, optim.lr, optim.min_lr, optim.weight_decay, optim.clip) == ("adamw", 1e-3, 1e-6, 0.01, 3.0)
     assert (config.epochs, optim.warmup_epochs, config.batch_size) == (200, 10, 512)
     assert config.data.augment.randaugment == "rand-m9-mstd0.5-inc1"
-    assert recipes.get(name, epochs=20).optim.warmup_epochs == 1
+    short = recipes.get(name, epochs=20)
+    assert short.optim.warmup_epochs == 4 and short.data.augment.randaugment is None
 
 
 @pytest.mark.parametrize("name", IMAGENET)

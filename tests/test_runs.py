@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from wellcond import results
 from wellcond.runs import Log, Run
 
 
@@ -60,3 +61,10 @@ def test_what_is_no_run_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="which is a file; name a folder"):
         Run(tmp_path / "file").create("{}")
+
+
+def test_a_copy_without_history_says_its_commit(monkeypatch):
+    monkeypatch.setenv("PATH", "")  # no git here
+    assert results.git_commit() is None
+    monkeypatch.setenv("WELLCOND_COMMIT", "abc123")
+    assert results.git_commit() == "abc123"

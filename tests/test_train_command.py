@@ -205,7 +205,7 @@ BAD = {
     "out holds other files": ([*TRAIN, "--out", "other"], ["'other'", "--out"]),
     "changed config": (
         [*TRAIN, *VARIANT, "--out", "run", "--optim.lr", "0.1"],
-        ["optim.lr 0.001, not 0.1", "another --out"],
+        ["optim.lr 0.002, not 0.1", "another --out"],
     ),
     "damaged config": ([*TRAIN, "--out", "broken"], ["broken/config.json", "not JSON"]),
     "no such config file": (["train", "nowhere.json"], ["'nowhere.json'", "wellcond recipes"]),

@@ -59,7 +59,12 @@ def versions() -> dict[str, str | None]:
 
 
 def git_commit() -> str | None:
-    """The commit of this checkout, with "+" if the package's files differ; None outside a checkout."""
+    """The commit of this checkout, with "+" if the package's files differ; None outside a checkout.
+
+    WELLCOND_COMMIT is believed before that: images and copied folders have no history, or an old one.
+    """
+    if said := os.environ.get("WELLCOND_COMMIT"):
+        return said
     package = Path(__file__).parent
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:

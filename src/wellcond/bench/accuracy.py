@@ -7,6 +7,7 @@ pixels.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from torch.nn import functional
 from . import oracle
 from .variants import Variant
 
-Autocast = Callable[[], torch.autocast]
+Autocast = Callable[[], AbstractContextManager]
 
 
 class Accuracy:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from .bars import Bar
 from .images import load_pictures
 from .record import Record
 
+FIELDS = ("device", "data", "cifar", "out", "quick")  # of BenchConfig, as options
 Part = tuple[list[dict[str, Any]], Mapping[str, Any]]  # rows, settings
 
 
@@ -25,8 +27,9 @@ def check_device(device: str) -> None:
 
 def check_paths(config: BenchConfig) -> None:
     """ValueError before anything is timed where the results could not be written or the data not be read."""
-    if config.data is not None:
-        load_pictures(config.data, count=1, size=16)
+    for data in (config.data, config.cifar):
+        if data is not None:
+            load_pictures(data, count=1, size=16)
     check_writable(config.out / f"bench-{config.what}.json", "out")
 
 
@@ -63,18 +66,26 @@ def run_parts(
     record.refuse_overwriting(chosen)
     check_paths(config)
     result: dict[str, Any] = {}
+    failures: dict[str, str] = {}
     for part in chosen:
         print(f"part {part} on {config.device}", flush=True)
-        result = record.add(part, *measure(part))
-    print_summary(result)
-    print(record.path)
+        try:
+            result = record.add(part, *measure(part))
+        except Exception as error:  # the other parts may have taken an hour of a GPU
+            traceback.print_exc()
+            failures[part] = f"{type(error).__name__}: {error}".splitlines()[0]
+    if result:
+        print_summary(result)
+        print(record.path)
+    if failures:
+        raise ValueError("; ".join(f"part {part} failed: {why}" for part, why in failures.items()))
     return result
 
 
 def command_line(config: BenchConfig, **extra: str | None) -> str:
     """The command that repeats this run; of paths only the last name, results are published."""
     words = ["python -m", f"wellcond.bench.{config.what}", "--device", config.device]
-    for option, path in (("--data", config.data), ("--out", config.out)):
+    for option, path in (("--data", config.data), ("--cifar", config.cifar), ("--out", config.out)):
         words += [option, Path(path).resolve().name] if path else []
     words += ["--quick"] if config.quick else []
     for option, value in extra.items():
@@ -89,6 +100,8 @@ def parse(
     parser = argparse.ArgumentParser(prog=f"python -m wellcond.bench.{what}")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--data", type=Path, help="parquet file or folder, or image folder (default: procedural)")
+    if what == "train":
+        parser.add_argument("--cifar", type=Path, help="CIFAR-10: a folder of parquet shards or of images")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the JSON file")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run?")
     parser.add_argument("--parts", help=f"some of {','.join(known_parts)}")
@@ -96,7 +109,7 @@ def parse(
     for option in options:
         parser.add_argument(f"--{option}", help='comma-separated, such as "svd, dct exact, svd ahead"')
     given = vars(parser.parse_args(arguments))
-    config = BenchConfig(what=what, **{k: given.pop(k) for k in ("device", "data", "out", "quick")})  # pyright: ignore[reportArgumentType]
+    config = BenchConfig(what=what, **{k: given.pop(k) for k in FIELDS if k in given})  # pyright: ignore[reportArgumentType]
     return config, given
 
 

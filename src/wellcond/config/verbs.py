@@ -183,18 +183,24 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time graying, spectra or a diagnosis against what a user would pick otherwise; writes bench-*.json."""
+    """Time graying, spectra, a diagnosis or training against what a user would pick otherwise; writes bench-*.json."""
 
-    what: Literal["graying", "spectral", "diagnose"]
-    """What to time: graying, spectral or diagnose."""
+    what: Literal["graying", "spectral", "diagnose", "train"]
+    """What to time: graying, spectral, diagnose or train."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
     """Real images: a parquet file, a folder of them, or an image folder; none: procedural ones."""
+    cifar: Path | None = None
+    """CIFAR-10 for train, whose other pictures (--data) are Tiny-ImageNet: a folder of parquet shards or of images."""
     out: Path = Path("results")
     """Folder of the JSON files."""
     quick: bool = False
     """Few repeats and small batches: does it run? Not for publishing."""
+
+    def __post_init__(self) -> None:
+        if self.cifar is not None and self.what != "train":
+            raise ValueError(f"cifar is for bench train, and this is bench {self.what}; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

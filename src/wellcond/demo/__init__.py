@@ -1,4 +1,4 @@
-"""`wellcond demo`: the whole story in minutes on two CPU cores, without data. Floor 8: a complete experiment.
+"""`wellcond demo`: the whole story in minutes on two CPU cores, without data. Floor 9: a complete experiment.
 
 pictures      gray generated pictures: κ falls
 training      small ViTs with all skips, without the MLP's, without attention's, and grayed
@@ -8,7 +8,6 @@ One page tells both: demo/report.html. The runs are ordinary run directories, fo
 """
 
 import time
-from dataclasses import replace
 
 from rich.console import Console
 
@@ -23,7 +22,7 @@ def run(config: DemoConfig) -> None:
     begun = time.perf_counter()
     grayed = pictures.gray_pictures(config.count, config.size, config.seed)
     console.print(pictures.table(grayed))
-    base = replace(training.procedural_vit(), seed=config.seed)
+    base = training.base_config(config.seed)
     stories = training.train_variants(training.quick(base) if config.quick else base, config.out, console)
     page, _ = runs_page.build(
         list(stories.values()),

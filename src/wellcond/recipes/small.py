@@ -2,12 +2,14 @@
 
 The paper names the model, the sets and k = 16. The rest is from public recipes of the same lab: AdamW, batch 512, 200
 epochs, cosine 1e-3 → 1e-6, 10 epochs of warm-up, clip 3, weight decay .01, RandAugment m9-mstd0.5-inc1. Ours: the shift
-by up to an eighth of the side and the mirror before RandAugment, and that a shorter run warms up for the same 1/20.
+by up to an eighth of the side and the mirror before RandAugment, that a short run warms up for a fifth of its epochs,
+and that one under 50 goes without RandAugment, which slows learning down long before it helps.
 """
 
 from ..config import AugmentConfig, DataConfig, ModelConfig, OptimConfig, TrainConfig
 
 RANDAUGMENT = "rand-m9-mstd0.5-inc1"
+LONG = 50  # epochs
 # mean and deviation of each channel over the training pictures
 CIFAR10 = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 CIFAR100 = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
@@ -20,11 +22,12 @@ Moments = tuple[tuple[float, float, float], tuple[float, float, float]]
 def small_data(model: ModelConfig, source: str, moments: Moments, *, epochs: int) -> TrainConfig:
     """The recipe that all small sets share; about 40 evaluations and 20 measurements of κ, however long it is."""
     mean, std = moments
-    augment = AugmentConfig(crop="pad", padding=model.image_size // 8, randaugment=RANDAUGMENT)
+    randaugment = RANDAUGMENT if epochs >= LONG else None
+    augment = AugmentConfig(crop="pad", padding=model.image_size // 8, randaugment=randaugment)
     return TrainConfig(
         model=model,
         data=DataConfig(train=source, val=source, image_size=model.image_size, augment=augment, mean=mean, std=std),
-        optim=OptimConfig(lr=1e-3, min_lr=1e-6, weight_decay=0.01, clip=3.0, warmup_epochs=epochs / 20),
+        optim=OptimConfig(lr=1e-3, min_lr=1e-6, weight_decay=0.01, clip=3.0, warmup_epochs=min(10, epochs / 5)),
         epochs=epochs,
         batch_size=512,
         compile=True,
@@ -111,28 +114,39 @@ def tiny_imagenet_vit_tiny_p4(*, epochs: int = 200) -> TrainConfig:
     return small_data(model, "tiny-imagenet", TINY_IMAGENET, epochs=epochs)
 
 
-def procedural_vit(*, epochs: int = 5) -> TrainConfig:
-    """A ViT of 6 blocks, 64 wide, on generated pictures of 32 px: a first run, without data and without a GPU.
+def procedural_vit(*, epochs: int = 6) -> TrainConfig:
+    """A ViT of 6 blocks, 64 wide, on generated pictures of 32 px, patch 8: a first run, without data and without a GPU.
 
-    command   wellcond train procedural-vit
+    command   wellcond train procedural-vit    (wellcond demo trains four variants of it)
     variants  --model.cut-mlp-skips, --model.cut-attention-skips, --model.graying.method dct
     hardware  any CPU
     time      not measured
     expected  not measured (chance is 10)
     paper     none
     """
-    options = (("embed_dim", 64), ("depth", 6), ("num_heads", 4), ("class_token", False), ("global_pool", "avg"))
-    model = ModelConfig(name="vit_tiny_patch16_224", image_size=32, patch_size=4, num_classes=10, options=options)
+    # AdamW as in the paper: with Muon, whose updates do not care for conditioning, the gap is far smaller.
+    options = (
+        ("embed_dim", 64),
+        ("depth", 6),
+        ("num_heads", 4),
+        ("class_token", False),
+        ("global_pool", "avg"),
+        ("weight_init", "reset"),  # as torch's layers start: so narrow a model takes epochs to grow out of timm's 0.02
+    )
     return TrainConfig(
-        model=model,
-        data=DataConfig(train="procedural:5000", val="procedural:500", image_size=32),
+        model=ModelConfig(name="vit_tiny_patch16_224", image_size=32, patch_size=8, num_classes=10, options=options),
+        data=DataConfig(
+            train="procedural:10000",
+            val="procedural:1000",
+            image_size=32,
+            augment=AugmentConfig(crop="none", flip=True),
+        ),
         optim=OptimConfig(
-            lr=1e-3, min_lr=1e-5, weight_decay=0.05, betas=(0.9, 0.99), clip=1.0, warmup_epochs=epochs / 5
+            lr=2e-3, min_lr=2e-5, weight_decay=0.05, betas=(0.9, 0.99), clip=1.0, warmup_epochs=epochs / 3
         ),
         epochs=epochs,
         batch_size=64,
         precision="float32",
         log_every=10,
         monitor_every=1,
-        checkpoint_every=200,
     )

@@ -15,18 +15,19 @@ These are numbers to look at: no gradient flows through them.
 
 import math
 from collections.abc import Callable
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from wellcond.spectral import eigen, power, products
+from wellcond.spectral import arithmetic, eigen, power
+from wellcond.spectral.arithmetic import Values
 
 Precision = Literal["exact", "fast"]
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
 
-@torch.no_grad()
 def singular_values(X: Tensor) -> Tensor:
     """Singular values of X (…, n, d), descending, (…, min(n, d)).
 
@@ -36,10 +37,9 @@ def singular_values(X: Tensor) -> Tensor:
     >>> singular_values(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
     tensor([4., 3.])
     """
-    return spectrum(X)[0].to(_result_dtype(X))
+    return _answer(_spectrum(X)[0], X)
 
 
-@torch.no_grad()
 def condition_number(X: Tensor, log: bool = False) -> Tensor:
     """κ(X) = σ_max / σ_min, or its natural logarithm, (…).
 
@@ -52,45 +52,48 @@ def condition_number(X: Tensor, log: bool = False) -> Tensor:
     >>> condition_number(torch.ones(3, 2), log=True)
     tensor(inf)
     """
-    sigma, floor = spectrum(X)
+    sigma, floor = _spectrum(X)
+    xp = _module(sigma)
     top, bottom = sigma[..., 0], sigma[..., -1]
-    kappa = torch.where(bottom > floor, top / bottom, torch.inf)
-    kappa = torch.where(top > 0, kappa, torch.nan)  # also where top is nan
-    return (kappa.log() if log else kappa).to(_result_dtype(X))
+    kept = bottom > floor
+    kappa = xp.where(kept, top / xp.where(kept, bottom, 1.0), xp.inf)
+    kappa = xp.where(top > 0, kappa, xp.nan)  # also where top is nan
+    return _answer(xp.log(kappa) if log else kappa, X)
 
 
-@torch.no_grad()
 def effective_rank(X: Tensor) -> Tensor:
     """exp of the entropy of σ / Σσ (Roy & Vetterli 2007), between 1 and min(n, d); nan for an all-zero X.
 
     >>> effective_rank(torch.eye(4))
     tensor(4.)
     """
-    sigma, _ = spectrum(X)
-    p = sigma / sigma.sum(-1, keepdim=True)
-    return torch.exp(-torch.xlogy(p, p).sum(-1)).to(_result_dtype(X))
+    sigma, _ = _spectrum(X)
+    xp = _module(sigma)
+    total = sigma.sum(-1)[..., None]
+    p = sigma / xp.where(total == 0, xp.nan, total)
+    return _answer(xp.exp(-(p * xp.log(xp.where(p == 0, 1.0, p))).sum(-1)), X)
 
 
-@torch.no_grad()
 def stable_rank(X: Tensor) -> Tensor:
     """‖X‖_F² / σ_max², between 1 and min(n, d); nan for an all-zero X.
 
     >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0])))
     tensor(1.2500)
     """
-    sigma, _ = spectrum(X)
-    return (sigma / sigma[..., :1]).square().sum(-1).to(_result_dtype(X))
+    sigma, _ = _spectrum(X)
+    top = sigma[..., :1]
+    share = sigma / _module(sigma).where(top == 0, math.nan, top)
+    return _answer((share * share).sum(-1), X)
 
 
-@torch.no_grad()
 def numerical_floor(X: Tensor) -> Tensor:
     """How many singular values of X (…, n, d) lie at or under the floor of the arithmetic, (…), int64.
 
     >>> numerical_floor(torch.ones(3, 2))
     tensor(1)
     """
-    sigma, floor = spectrum(X)
-    return (sigma <= floor[..., None]).sum(-1)
+    sigma, floor = _spectrum(X)
+    return _tensor((sigma <= floor[..., None]).sum(-1), X)
 
 
 @overload
@@ -120,53 +123,56 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     Y, sigma, mapped, drift = _map(X, f)
     if not return_error:
         return Y
+    xp = _module(sigma)
     kept = sigma > _floor(X, sigma)[..., None]
-    moved = torch.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - mapped, 0.0)
-    size = torch.linalg.vector_norm(mapped, dim=-1)
-    error = torch.linalg.vector_norm(moved, dim=-1) / torch.where(size > 0, size, 1.0)
-    return Y, (error + torch.finfo(X.dtype).eps / 2).to(_result_dtype(X))
+    moved = xp.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - mapped, 0.0)
+    size = _length(mapped)
+    error = _length(moved) / xp.where(size > 0, size, 1.0)
+    return Y, _answer(error + torch.finfo(X.dtype).eps / 2, X)
 
 
 def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
-    """(Y, σ, f(σ), drift): drift(share) is f(σ) after the decomposition moved by that share of its largest value."""
+    """(Y, σ, f(σ), drift), values (B, m): drift(share) is f(σ) after the decomposition moved by that share of its
+    largest value."""
     return _map_by_svd(X, f) if X.dtype == torch.float64 else _map_by_gram(X, f)
 
 
-def _values_of(f: Callable[[Tensor], Tensor], sigma: Tensor) -> Tensor:
-    """f(σ); another shape would be broadcast silently."""
-    values = f(sigma)
-    if not isinstance(values, Tensor) or values.shape != sigma.shape:
+def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Values:
+    """f(σ) for σ (B, m), which f sees as (…, m); another shape would be broadcast silently."""
+    given = _tensor(sigma, X)
+    values = f(given)
+    if not isinstance(values, Tensor) or values.shape != given.shape:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
-            f"f returned {got}; it must map singular values {tuple(sigma.shape)} to a tensor of that shape"
+            f"f returned {got}; it must map singular values {tuple(given.shape)} to a tensor of that shape"
         )
-    return values
+    return values.reshape(sigma.shape) if isinstance(sigma, Tensor) else values.detach().numpy().reshape(sigma.shape)
 
 
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
     """A true SVD; every σ drifts by a share of σ_max."""
-    X, finite = _without_nan(X)
-    U, sigma, Vh = torch.linalg.svd(X, full_matrices=False)
-    mapped = torch.where(sigma > _floor(X, sigma)[..., None], _values_of(f, sigma), sigma)
-    Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan)
-    return Y, sigma, mapped, lambda share: f(sigma + share * sigma[..., :1])
+    flat, finite = _without_nan(X.reshape(math.prod(X.shape[:-2]), *X.shape[-2:]))
+    U, sigma, Vh = torch.linalg.svd(flat, full_matrices=False)
+    mapped = torch.where(sigma > _floor(X, sigma)[..., None], _values_of(f, sigma, X), sigma)
+    Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan).reshape(X.shape)
+    return Y, sigma, mapped, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
 
 
 def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor]):
     """V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ; every σ² drifts by a share of σ_max²."""
-    flat = _flat(X)
-    eigenvalues, V = eigen.eigh(products.gram(flat))
-    # descending, as f is promised; the columns of V ascend
-    eigenvalues = eigenvalues.flip(-1).clamp_min(0).reshape(*X.shape[:-2], min(X.shape[-2:]))
-    sigma = eigenvalues.sqrt()
+    use = arithmetic.of(X)
+    xp, flat = use.xp, use.flat(X)
+    eigenvalues, V = use.eigh(flat)
+    squares = _descending(eigenvalues)
+    sigma = squares**0.5
     kept = sigma > _floor(X, sigma)[..., None]
-    mapped = torch.where(kept, _values_of(f, sigma), sigma)
-    gain = torch.where(kept, mapped / torch.where(kept, sigma, 1.0), 1.0).reshape(len(flat), 1, min(X.shape[-2:]))
-    Y = products.times((V * gain.flip(-1)) @ V.mT, flat).reshape(X.shape).to(X.dtype)
+    mapped = xp.where(kept, _values_of(f, sigma, X), sigma)
+    gain = xp.where(kept, mapped / xp.where(kept, sigma, 1.0), 1.0)
+    Y = use.rebuild(V, _turned(gain), flat, X)  # the columns of V ascend
 
-    def drift(share: float) -> Tensor:
-        moved = (eigenvalues + share * eigenvalues[..., :1]).sqrt()
-        return f(moved) * (sigma / torch.where(kept, moved, 1.0))
+    def drift(share: float) -> Values:
+        moved = (squares + share * squares[..., :1]) ** 0.5
+        return _values_of(f, moved, X) * (sigma / xp.where(kept, moved, 1.0))
 
     return Y, sigma, mapped, drift
 
@@ -181,7 +187,7 @@ def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") ->
     check_precision(precision)
     check_matrices(X)
     if precision == "fast" and power.available(X, epsilon):
-        Y, top = power.singular_power(_flat(X), epsilon)
+        Y, top = power.singular_power(arithmetic.TORCH.flat(X), epsilon)
         return Y.reshape(X.shape).to(X.dtype), top.reshape(X.shape[:-2])
 
     def lift(sigma: Tensor) -> Tensor:
@@ -189,7 +195,7 @@ def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") ->
         return largest * (sigma / largest) ** epsilon
 
     Y, sigma, *_ = _map(X, lift)
-    return Y, sigma[..., 0]
+    return Y, _tensor(sigma[..., 0], X)
 
 
 def check_precision(precision: str) -> None:
@@ -203,9 +209,9 @@ def check_matrices(X: Tensor, name: str = "X") -> None:
         raise ValueError(f"{name} is a {type(X).__name__}; pass a torch.Tensor (…, n, d), e.g. torch.as_tensor({name})")
     if X.ndim < 2:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; expected (…, n, d), a batch of n × d token matrices")
-    if X.is_complex():
-        raise ValueError(f"{name} has dtype {X.dtype}; only real matrices are supported")
     if not X.is_floating_point():
+        if X.is_complex():
+            raise ValueError(f"{name} has dtype {X.dtype}; only real matrices are supported")
         raise ValueError(f"{name} has dtype {X.dtype}; convert it to floating point first, e.g. {name}.float() / 255")
     if 0 in X.shape[-2:]:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; n and d must be at least 1")
@@ -223,37 +229,65 @@ def _without_nan(X: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(finite, X, 0.0), finite
 
 
-def _flat(X: Tensor) -> Tensor:
-    """(…, n, d) → (B, n, d), half precision lifted to float32."""
-    return X.reshape(math.prod(X.shape[:-2]), *X.shape[-2:]).float()
-
-
 def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
     """Singular values (…, min(n, d)), float64, descending, and the floor (…). NaN for matrices that hold NaN or inf.
 
     For rooms that need the floor itself; `singular_values` and `numerical_floor` are the public names.
     """
+    sigma, floor = _spectrum(X)
+    return _tensor(sigma, X), _tensor(floor, X)
+
+
+@torch.no_grad()
+def _spectrum(X: Tensor) -> tuple[Values, Values]:
+    """`spectrum` of X (…, n, d) as (B, m) and (B,), in the arithmetic that suits X."""
     check_matrices(X)
+    use = arithmetic.of(X)
     if X.dtype == torch.float64:
-        X, finite = _without_nan(X)
-        sigma = torch.where(finite[..., 0], torch.linalg.svdvals(X), torch.nan)
+        flat, finite = _without_nan(X.reshape(math.prod(X.shape[:-2]), *X.shape[-2:]))
+        sigma = use.values(torch.where(finite[..., 0], torch.linalg.svdvals(flat), torch.nan))
     else:
-        eigenvalues = eigen.eigvalsh(products.gram(_flat(X)))
-        sigma = eigenvalues.flip(-1).clamp_min(0).sqrt().reshape(*X.shape[:-2], min(X.shape[-2:]))
+        sigma = _descending(use.eigvalsh(use.flat(X))) ** 0.5
     return sigma, _floor(X, sigma)
 
 
-def _floor(X: Tensor, sigma: Tensor) -> Tensor:
-    """Singular values at or under this are rounding noise (…)."""
+def _floor(X: Tensor, sigma: Values) -> Values:
+    """Singular values of X at or under this are rounding noise; σ (B, m) → (B,)."""
     n, d = X.shape[-2:]
     top = sigma[..., 0]
     if X.dtype == torch.float64:
         return _EPS64 * max(n, d) * top
     # Entries rounded to float32 carry a random error matrix of norm about eps ‖X‖_F (1/√n + 1/√d) / √12; a
     # product that was accumulated in float32 a few times that.
-    rounding = 2 * _EPS32 * (n**-0.5 + d**-0.5) * torch.linalg.vector_norm(sigma, dim=-1)
-    return torch.maximum(math.sqrt(_EPS64 * max(n, d)) * top, rounding)
+    rounding = 2 * _EPS32 * (n**-0.5 + d**-0.5) * _length(sigma)
+    return _module(sigma).maximum(math.sqrt(_EPS64 * max(n, d)) * top, rounding)
 
 
-def _result_dtype(X: Tensor) -> torch.dtype:
-    return torch.float64 if X.dtype == torch.float64 else torch.float32
+def _module(values: Values) -> Any:
+    return torch if isinstance(values, Tensor) else np
+
+
+def _descending(eigenvalues: Values) -> Values:
+    """Ascending eigenvalues turned round, none under zero; NaN stays."""
+    return _turned(_module(eigenvalues).where(eigenvalues < 0, 0.0, eigenvalues))
+
+
+def _turned(values: Values) -> Values:
+    return values.flip(-1) if isinstance(values, Tensor) else values[..., ::-1]
+
+
+def _length(values: Values) -> Values:
+    return (values * values).sum(-1) ** 0.5
+
+
+def _tensor(values: Values, X: Tensor) -> Tensor:
+    """Values (B, …) of X (batch…, n, d) as a tensor (batch…, …)."""
+    shape = X.shape[:-2] + values.shape[1:]
+    return values.reshape(shape) if isinstance(values, Tensor) else torch.from_numpy(values.reshape(shape))
+
+
+def _answer(values: Values, X: Tensor) -> Tensor:
+    """`_tensor`, float64 for float64 input, else float32."""
+    if isinstance(values, Tensor):
+        return _tensor(values.to(torch.float64 if X.dtype == torch.float64 else torch.float32), X)
+    return _tensor(values if X.dtype == torch.float64 else values.astype(np.float32), X)
