@@ -87,11 +87,16 @@ def test_set_and_back(kind):
     assert torch.equal(twin(x), once) and torch.equal(wc.set_activation(twin, "gelu")(x), y)
 
 
-def test_it_is_what_the_mlp_computes_under_cut_skips_and_export():
+def test_export_and_compile_see_it():
     model = wc.set_activation(wc.init_skipless_(wc.cut_skips(vit())), "centred-gelu").eval()
     x = torch.randn(2, 3, 32, 32)
     exported = torch.export.export(model, (x,)).module()
     torch.testing.assert_close(exported(x), model(x))
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), model(x))
+    wc.set_activation(model, "tat")
+    torch.testing.assert_close(compiled(x), model(x))
 
 
 @pytest.mark.parametrize("family", [SWIN, BEIT, MAXVIT, VIT], ids=str)

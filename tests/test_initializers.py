@@ -235,6 +235,15 @@ def test_the_same_seed_gives_the_same_bits_whatever_the_dtype_and_the_global_sta
     torch.random.set_rng_state(state)
 
 
+@pytest.mark.gpu
+def test_the_device_of_the_model_does_not_matter():
+    on_cpu = wc.init_skipless_(vit(), generator=seeded(3)).state_dict()
+    on_gpu = wc.init_skipless_(vit().cuda(), generator=seeded(3)).state_dict()
+    assert all(torch.equal(value, on_gpu[name].cpu()) for name, value in on_cpu.items())
+    with pytest.raises(ValueError, match="one of the CPU"):
+        wc.init_skipless_(vit().cuda(), generator=torch.Generator("cuda"))
+
+
 def test_weights_pinned_to_a_millionth():
     """What seed 0 gives, written down once: another machine, or another version, must give the same."""
     model = wc.init_skipless_(vit(), generator=seeded())

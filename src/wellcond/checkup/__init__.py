@@ -82,7 +82,7 @@ def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis | Verificat
 
     device = _device(config.device)
     model, weights = load_model(config)
-    _warn_of_skips(config)
+    _warn_of_changes(config)
     dtype = torch.float64 if config.double else torch.float32
     model = model.to(device, dtype)
     preprocessing = Preprocessing(model, image_size=config.image_size)
@@ -124,15 +124,18 @@ def _look(
     return diagnose(model, batches, tokens=config.tokens, target=config.target, **common)
 
 
-def _warn_of_skips(config: DiagnoseConfig) -> None:
-    """One line where the weights were trained with other skips than they are measured with."""
-    from .weights import cut_of
+def _warn_of_changes(config: DiagnoseConfig) -> None:
+    """One line where the weights were trained in another model than the one they are measured in."""
+    from .weights import about
 
-    trained = cut_of(config.weights) if config.weights else None
-    if trained is not None and trained != config.cut:
+    said = about(config.weights) if config.weights else {}
+    trained, activation = said.get("cut", config.cut), said.get("activation", "gelu")
+    if trained != config.cut or activation != "gelu":
+        with_what = "" if activation == "gelu" else f", with {activation}"
+        remedy = f"say --cut {trained}" if activation == "gelu" else "give its run directory in place of the model"
         print(
-            f"warning: {str(config.weights)!r} was trained {_skips(trained)} and is measured {_skips(config.cut)}; "
-            f"say --cut {trained} to measure it as it was trained",
+            f"warning: {str(config.weights)!r} was trained {_skips(trained)}{with_what}, and is measured "
+            f"{_skips(config.cut)}; {remedy} to measure it as it was trained",
             file=sys.stderr,
         )
 

@@ -6,6 +6,7 @@ taken off.
 """
 
 import argparse
+import json
 import re
 import warnings
 from collections.abc import Mapping
@@ -46,17 +47,18 @@ def _read_safetensors(path: Path) -> Any:
         ) from None
 
 
-def cut_of(path: Path) -> str | None:
-    """Which skips these weights were trained without, in the words of --cut; None where the file does not say.
-
-    Checkpoints of `wellcond train` say it in their header; the tensors themselves cannot.
-    """
+def about(path: Path) -> dict[str, str]:
+    """What a checkpoint of `wellcond train` says of itself, and its tensors cannot: cut (as in --cut), activation."""
     from safetensors import safe_open
 
     if path.suffix != ".safetensors":
-        return None
+        return {}
     with safe_open(path, framework="pt") as file:
-        return (file.metadata() or {}).get("cut")
+        said = (file.metadata() or {}).get("wellcond", "{}")
+    try:
+        return {name: str(value) for name, value in json.loads(said).items()}
+    except (ValueError, AttributeError):  # another program's entry of that name
+        return {}
 
 
 def _read_pickle(path: Path) -> Any:

@@ -59,7 +59,8 @@ def save(
         temporary.mkdir()
         for name, content in tensors.items():
             whole = {key: t.contiguous() for key, t in content.items()}
-            save_file(whole, temporary / f"{name}.safetensors", metadata=dict(about or {}))
+            said = {"wellcond": json.dumps(dict(about or {}))}  # one entry: safetensors writes several in any order
+            save_file(whole, temporary / f"{name}.safetensors", metadata=said)
         (temporary / "state.json").write_text(json.dumps(dict(state), indent=1))
         manifest = {p.name: {"bytes": p.stat().st_size, "sha256": _digest(p)} for p in sorted(temporary.iterdir())}
         (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1))

@@ -180,7 +180,7 @@ class Trainer:
                 "rolled_back_to": self.rolled_back_to,
                 "data": self.supply.fingerprint,
             }
-            about = {"cut": self.config.model.cut}
+            about = {"cut": self.config.model.cut, "activation": self.config.model.activation}
             checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep, about=about)
         self.saved_step = self.tally.step
         self.processes.wait()
