@@ -141,8 +141,8 @@ def _after(function: Any, *args: Any, **kwargs: Any) -> None:
     _die()
 
 
-def _torn_write(function: Any, tensors: Any, path: Path) -> None:
-    function(tensors, path)
+def _torn_write(function: Any, tensors: Any, path: Path, **options: Any) -> None:
+    function(tensors, path, **options)
     os.truncate(path, path.stat().st_size // 2)
     _die()
 

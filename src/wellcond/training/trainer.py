@@ -154,7 +154,7 @@ class Trainer:
         model = self.objective.get_submodule("model")
         if self.sharded:  # a plain copy: probes meet no shards
             tensors = {name: whole(t).cpu() for name, t in model.state_dict().items()}
-            model = build_model(self.config.model, self.config.seed).to(DTYPES[self.config.precision])
+            model = build_model(self.config.model, initialized=False).to(DTYPES[self.config.precision])
             model.load_state_dict(tensors)
         if not self.processes.is_main:
             return None, None
@@ -181,7 +181,8 @@ class Trainer:
                 "rolled_back_to": self.rolled_back_to,
                 "data": self.supply.fingerprint,
             }
-            checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep)
+            about = {"cut": self.config.model.cut, "activation": self.config.model.activation}
+            checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep, about=about)
         self.saved_step = self.tally.step
         self.processes.wait()
 
