@@ -29,6 +29,7 @@ FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it
 FILES = sorted(SOURCE.rglob("*.py"))
 PUBLIC = {
     "Monitor",
+    "SOAP",
     "TokenGraying",
     "__version__",
     "calibrate_",

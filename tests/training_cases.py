@@ -183,8 +183,8 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["training_cases"])
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["training_cases"])
 
 
 def start(
@@ -193,7 +193,7 @@ def start(
     """Processes of a run; `fault` is for `rank`."""
     port = free_port()
     processes = [
-        _CONTEXT.Process(
+        CONTEXT.Process(
             target=child, args=(config, str(out), supply, fault if r == rank else None, r, world_size, port)
         )
         for r in range(world_size)

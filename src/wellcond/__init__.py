@@ -9,6 +9,7 @@
     training      load (run directory → model, as it was trained)
     diagnosis     diagnose (model × images → rows, findings, one page), verify_init (its weights as it begins)
     monitor       Monitor (a training loop)
+    optim         SOAP (a torch optimizer)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -41,9 +42,11 @@ _ROOM_OF = {
     "diagnose": "diagnosis",
     "verify_init": "diagnosis",
     "Monitor": "monitor",
+    "SOAP": "optim",
 }
 
 __all__ = [
+    "SOAP",
     "Monitor",
     "TokenGraying",
     "__version__",
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from .graying import TokenGraying, gray, gray_tokens, ungray
     from .initializers import calibrate_, init_skipless_, mimetic_, suo_
     from .monitor import Monitor
+    from .optim import SOAP
     from .skips import cut_skips, restore_skips
     from .spectral import (
         condition_number,

@@ -183,10 +183,10 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time graying, spectra, a diagnosis or training against what a user would pick otherwise; writes bench-*.json."""
+    """Time one of our parts against what a user would pick otherwise; writes bench-*.json."""
 
-    what: Literal["graying", "spectral", "diagnose", "train"]
-    """What to time: graying, spectral, diagnose or train."""
+    what: Literal["graying", "spectral", "diagnose", "train", "soap"]
+    """What to time: graying, spectral, diagnose, train or soap."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None

@@ -2,16 +2,19 @@
 
 schedules   learning rate and averaging weight, pure functions of the step
 groups      which parameter decays, and how fast its layer learns
-updates     AdamW or Muon + AdamW behind one face: skip without asking the host, state by parameter name
+soap        SOAP: Adam in the eigenbasis of Shampoo's preconditioner, equal shapes at once
+updates     AdamW, SOAP or Muon + AdamW behind one face: skip without asking the host, state by parameter name
 average     exponential moving average of the weights
 """
 
 from wellcond.optim.average import WeightAverage
 from wellcond.optim.groups import Group, parameter_groups
 from wellcond.optim.schedules import average_weight, cosine, learning_rate
+from wellcond.optim.soap import SOAP
 from wellcond.optim.updates import Updates, build_updates
 
 __all__ = [
+    "SOAP",
     "Group",
     "Updates",
     "WeightAverage",

@@ -55,7 +55,10 @@ class Step:
         self, inputs: Inputs, *, lr: float, average_weight: float = 0.0, stop: bool = False, dry: bool = False
     ) -> Tensor:
         self.turn(lr=lr, average_weight=average_weight, stop=stop, dry=dry)
-        return self.run(inputs)
+        numbers = self.run(inputs)
+        if not dry:
+            self.updates.refresh()
+        return numbers
 
     def turn(self, *, lr: float, average_weight: float, stop: bool, dry: bool) -> None:
         """Set the knobs by kernels that carry the number: no copy from the host's memory, so nothing to wait for."""

@@ -39,7 +39,8 @@ class Trainer:
         model = build_model(config.model, config.seed).to(DTYPES[config.precision])
         self.objective = build_objective(config, model).to(processes.device).train()
         called = distribute(self.objective, processes, config.parallel)
-        self.updates = build_updates(self.objective, config.optim)
+        products = "tf32" if config.precision == "bf16" else "float32"
+        self.updates = build_updates(self.objective, config.optim, products=products)
         self.average = WeightAverage(self.objective) if config.ema is not None else None
         self.parts = Parts(self.objective, self.updates, self.average)
         self.called, prepare = called, supply.prepare
