@@ -163,8 +163,8 @@ def _after(function: Any, *args: Any, **kwargs: Any) -> None:
     _die()
 
 
-def _torn_write(function: Any, tensors: Any, path: Path) -> None:
-    function(tensors, path)
+def _torn_write(function: Any, tensors: Any, path: Path, **options: Any) -> None:
+    function(tensors, path, **options)
     os.truncate(path, path.stat().st_size // 2)
     _die()
 
@@ -205,8 +205,8 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["training_cases"])
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["training_cases"])
 
 
 def start(
@@ -215,7 +215,7 @@ def start(
     """Processes of a run; `fault` is for `rank`."""
     port = free_port()
     processes = [
-        _CONTEXT.Process(
+        CONTEXT.Process(
             target=child, args=(config, str(out), supply, fault if r == rank else None, r, world_size, port)
         )
         for r in range(world_size)

@@ -64,8 +64,8 @@ VERBS = {
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",
-        "time graying, spectra, a diagnosis or training, write results/bench-*.json",
-        needs="graying, spectral, diagnose or train: wellcond bench graying",
+        "time graying, spectra, a diagnosis, training or SOAP, write results/bench-*.json",
+        needs="graying, spectral, diagnose, train or soap: wellcond bench graying",
     ),
     "reproduce": Verb(
         "ReproduceConfig",

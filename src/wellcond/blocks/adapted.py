@@ -9,6 +9,7 @@ is read row by row as n = H·W tokens, whole, also where attention works in wind
 """
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
@@ -54,6 +55,7 @@ class Adapted(nn.Module):
     mlp_gain: float
     lpi_gain: float
     _sinks: tuple[Sink, ...]
+    _tells: bool  # is this the one block that warns when weights trained with a skip are loaded without it?
     _context: "tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]] | None"
 
     # what the families' blocks bring along
@@ -94,6 +96,28 @@ class Adapted(nn.Module):
         x = add_skip(x, branch, gain, self.branch_first)
         tap(self, f"{part}_sum", x)
         return x
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Gains other than 1 go into the state dict's metadata, where torch keeps its versions; its names stay."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        gains = {gain: getattr(self, gain) for gain in self.gains}
+        if any(gain != 1.0 for gain in gains.values()) and hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]]["gains"] = gains
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        """Tensors without torch's metadata (safetensors, a plain dict) may be of either kind: no warning then."""
+        before = local_metadata.get("gains", {})
+        lost = [gain for gain in self.gains if getattr(self, gain) == 0.0 and before.get(gain, 1.0) != 0.0]
+        if self._tells and "version" in local_metadata and lost:
+            names = " and ".join(gain.removesuffix("_gain") for gain in lost)
+            warnings.warn(
+                f"these weights are of a model with its {names} skips, and are loaded into one without them; it will "
+                "not compute what they were trained for. restore_skips(model), or train it anew from init_skipless_",
+                stacklevel=2,
+            )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copied and pickled by classes that can be imported; the adapted one is made on the spot. No sink travels."""
@@ -158,7 +182,7 @@ def adapted_class(mixin: type[Adapted], original: type) -> type[Adapted]:
 def swap_in(block: nn.Module, mixin: type[Adapted]) -> Adapted:
     """Change the class of a block; all gains 1. Returns the same object."""
     block.__class__ = adapted_class(mixin, type(block))
-    block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None)
+    block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None, _tells=False)
     return cast(Adapted, block)
 
 
@@ -167,7 +191,7 @@ def swap_out(block: Adapted) -> None:
     if type(block) is not adapted_class(block.mixin, block.original):
         block.__dict__.update(dict.fromkeys(block.gains, 1.0))
         return
-    names = (*block.gains, "_sinks", "_context")
+    names = (*block.gains, "_sinks", "_context", "_tells")
     block.__class__ = block.original
     for name in names:
         del block.__dict__[name]

@@ -1,9 +1,10 @@
 """What is trained: a timm model, changed as the papers change it."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from .checks import check_at_least, check_one_of, check_positive, check_within
+from .checks import check_at_least, check_number, check_one_of, check_positive, check_within
 
 Option = None | bool | int | float | str  # in the order in which the command line tries them
 
@@ -24,6 +25,44 @@ class GrayingConfig:
     def __post_init__(self) -> None:
         check_one_of("graying.method", self.method, ("none", "svd", "dct"))
         check_within("graying.epsilon", self.epsilon, 0, 1, brackets="(]", example=0.95)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitConfig:
+    """With which weights the blocks begin; alpha, beta, c, temperature: one number, or one for each block."""
+
+    method: Literal["default", "skipless", "mimetic"] = "default"
+    """default: timm's; skipless: Cutting the Skip; mimetic: Trockman & Kolter."""
+    alpha: tuple[float, ...] = (2.0,)
+    """Of W_Q W_Kᵀ ≈ αZ + βI (skipless)."""
+    beta: tuple[float, ...] = (0.6,)
+    """Of W_Q W_Kᵀ ≈ αZ + βI (skipless)."""
+    c: tuple[float, ...] = (3.0,)
+    """W_V and W_O are c times orthogonal (skipless)."""
+    z: Literal["normal", "uniform"] = "normal"
+    """Entries of Z (skipless)."""
+    temperature: tuple[float, ...] = (1.0,)
+    """Factor on the logits, folded into W_Q (skipless)."""
+
+    def __post_init__(self) -> None:
+        check_one_of("init.method", self.method, ("default", "skipless", "mimetic"))
+        check_one_of("init.z", self.z, ("normal", "uniform"))
+        for name in ("alpha", "beta", "c", "temperature"):
+            values = getattr(self, name)
+            if not values:
+                raise ValueError(f"init.{name} is empty; give one number, or one for each block")
+            for value in values:
+                check_number(f"init.{name}", value, positive=name in ("c", "temperature"))
+        if self.method != "skipless" and (changed := _changed(self)):
+            raise ValueError(
+                f"init.{changed} is {getattr(self, changed)}, which only the skipless initialization has; "
+                "say init.method skipless"
+            )
+
+
+def _changed(config: InitConfig) -> str:
+    fields = (field for field in dataclasses.fields(config) if field.name != "method")
+    return next((field.name for field in fields if getattr(config, field.name) != field.default), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +90,9 @@ class ModelConfig:
     cut_mlp_skips: bool = False
     """Train without the skips around the MLPs."""
     graying: GrayingConfig = GrayingConfig()
+    activation: Literal["gelu", "centred-gelu", "tat"] = "gelu"
+    """Of the MLPs: gelu is the model's own; centred-gelu and tat keep tokens apart."""
+    init: InitConfig = InitConfig()
 
     def __post_init__(self) -> None:
         check_at_least("model.image_size", self.image_size, 1, example=224)
@@ -59,6 +101,7 @@ class ModelConfig:
         check_at_least("model.num_classes", self.num_classes, 0, example=10)
         check_within("model.drop_path", self.drop_path, 0, 1, brackets="[)", example=0.1)
         check_one_of("model.attention", self.attention, ("softmax", "linear"))
+        check_one_of("model.activation", self.activation, ("gelu", "centred-gelu", "tat"))
         if self.k is not None:
             check_positive("model.k", self.k, example=16)
             if self.attention != "linear":
@@ -66,3 +109,9 @@ class ModelConfig:
         names = [name for name, _ in self.options]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"model.options has {repeated[0]!r} twice; give it once")
+
+    @property
+    def cut(self) -> str:
+        """Which skips it is trained without, in the words of `wellcond diagnose --cut`."""
+        words = {(True, True): "both", (True, False): "attention", (False, True): "mlp"}
+        return words.get((self.cut_attention_skips, self.cut_mlp_skips), "no")

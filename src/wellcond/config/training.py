@@ -32,8 +32,9 @@ _MAE, _DINO = MAEConfig(), DINOConfig()
 class OptimConfig:
     """The optimizer and its schedule."""
 
-    name: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon for the matrices of the blocks and adamw for the rest."""
+    name: Literal["adamw", "muon", "soap"] = "adamw"
+    """adamw; muon for the matrices of the blocks and adamw for the rest; soap: Adam in Shampoo's eigenbasis
+    (its authors use betas 0.95 0.95)."""
     lr: float = 1e-3
     """Learning rate at the end of the warm-up."""
     min_lr: float = 1e-6
@@ -54,9 +55,15 @@ class OptimConfig:
     """The learning rate of each block is this times that of the next."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """After the warm-up: cosine to min-lr, or constant."""
+    precondition_frequency: int = 10
+    """soap: steps between refreshes of an eigenbasis; the bases take turns."""
+    max_precondition_dim: int = 10_000
+    """soap: sides of a matrix longer than this are not rotated."""
+    refresh: Literal["qr", "eigh"] = "qr"
+    """soap: a power step and QR, or a full eigendecomposition (slower: every 100 steps)."""
 
     def __post_init__(self) -> None:
-        check_one_of("optim.name", self.name, ("adamw", "muon"))
+        check_one_of("optim.name", self.name, ("adamw", "muon", "soap"))
         check_positive("optim.lr", self.lr, example=1e-3)
         check_within("optim.min_lr", self.min_lr, 0, self.lr)
         check_at_least("optim.weight_decay", self.weight_decay, 0, example=0.05)
@@ -70,6 +77,9 @@ class OptimConfig:
         check_at_least("optim.warmup_epochs", self.warmup_epochs, 0)
         check_within("optim.layer_decay", self.layer_decay, 0, 1, brackets="(]", example=0.65)
         check_one_of("optim.schedule", self.schedule, ("cosine", "constant"))
+        check_at_least("optim.precondition_frequency", self.precondition_frequency, 1, example=10)
+        check_at_least("optim.max_precondition_dim", self.max_precondition_dim, 0, example=10_000)
+        check_one_of("optim.refresh", self.refresh, ("qr", "eigh"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 schedules   learning rate and averaging weight, pure functions of the step
 groups      which parameter decays, and how fast its layer learns
-updates     AdamW or Muon + AdamW behind one face: skip without asking the host, state by parameter name
+soap        SOAP: Adam in the eigenbasis of Shampoo's preconditioner, equal shapes at once
+updates     AdamW, SOAP or Muon + AdamW behind one face: skip without asking the host, state by parameter name
 average     exponential moving average of the weights
 decay       weight decay that changes with the step
 """
@@ -11,9 +12,11 @@ from wellcond.optim.average import WeightAverage
 from wellcond.optim.decay import ScheduledDecay
 from wellcond.optim.groups import Group, parameter_groups
 from wellcond.optim.schedules import average_weight, cosine, learning_rate, weight_decay
+from wellcond.optim.soap import SOAP
 from wellcond.optim.updates import Updates, build_updates
 
 __all__ = [
+    "SOAP",
     "Group",
     "ScheduledDecay",
     "Updates",

@@ -14,7 +14,15 @@ from wellcond.runs import Run
 from wellcond.training.loading import config_of, load
 
 TOP = ("head.", "norm.", "fc_norm.")
-FITS_ANYWAY = ("attention", "k", "cut_attention_skips", "cut_mlp_skips", "graying")  # no weight hangs on them
+FITS_ANYWAY = (
+    "attention",
+    "k",
+    "cut_attention_skips",
+    "cut_mlp_skips",
+    "activation",
+    "graying",
+)  # no weight hangs on it
+OWN = ("num_classes", "drop_path", "init")  # of the run that starts
 
 
 def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
@@ -26,6 +34,7 @@ def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
         raise ValueError(f"pretrained is {source!r}, which is no run; train it first, or name another")
     theirs, ours = load(source).state_dict(), model.state_dict()
     changed = changed_fields(config_of(Run(source)).model, config)
+    changed = {name: pair for name, pair in changed.items() if not name.startswith(OWN)}
     body = [name for name in {**ours, **theirs} if not name.startswith(TOP)]
     wrong = [n for n in body if n not in ours or n not in theirs or ours[n].shape != theirs[n].shape]
     if wrong:

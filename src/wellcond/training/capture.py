@@ -67,6 +67,8 @@ class CapturedStep:
         for name, tensor in inputs.items():
             self.inputs[name].copy_(tensor, non_blocking=True)
         self.graph.replay()
+        if not dry:
+            self.step.updates.refresh()  # which bases, and how many, differs from step to step: not in the graph
         return self.numbers
 
 

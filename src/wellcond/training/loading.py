@@ -49,7 +49,7 @@ def load(run: Path | str, *, average: bool | None = None, student: bool = False)
         saved = checkpoints.read_tensors(path, "model") | saved
     prefix = STUDENT if student else PREFIXES[config.objective]
     weights = {name.removeprefix(prefix): t for name, t in saved.items() if name.startswith(prefix)}
-    model = build_model(config.model, config.seed).to(DTYPES[config.precision])
+    model = build_model(config.model, config.seed, initialized=False).to(DTYPES[config.precision])
     check_names(file, model.state_dict(), {name: t for name, t in weights.items() if name in model.state_dict()})
     model.load_state_dict(weights, strict=False)
     return model.eval()

@@ -64,7 +64,10 @@ class Step:
         weight_decay: float = 0.0,
     ) -> Tensor:
         self.turn(lr, average_weight, stop, dry, weight_decay)
-        return self.run(inputs)
+        numbers = self.run(inputs)
+        if not dry:
+            self.updates.refresh()
+        return numbers
 
     def turn(self, *values: float) -> None:
         """Set the knobs by kernels that carry the number: no copy from the host's memory, so nothing to wait for."""

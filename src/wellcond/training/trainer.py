@@ -42,7 +42,8 @@ class Trainer:
         self.adopted = self._adopt_into(model)
         self.objective = build_objective(config, model).to(processes.device).train()
         called = distribute(self.objective, processes, config.parallel)
-        self.updates = build_updates(self.objective, config.optim)
+        products = "tf32" if config.precision == "bf16" else "float32"
+        self.updates = build_updates(self.objective, config.optim, products=products)
         self.average = WeightAverage(self.objective) if config.ema is not None else None
         self.parts = Parts(self.objective, self.updates, self.average)
         self.called, prepare = called, supply.prepare
@@ -191,7 +192,7 @@ class Trainer:
         model = self.objective.get_submodule("model")
         if self.sharded:  # a plain copy: probes meet no shards
             tensors = {name: whole(t).cpu() for name, t in model.state_dict().items()}
-            model = build_model(self.config.model, self.config.seed).to(DTYPES[self.config.precision])
+            model = build_model(self.config.model, initialized=False).to(DTYPES[self.config.precision])
             model.load_state_dict(tensors)
         if not self.processes.is_main:
             return None, None
@@ -218,7 +219,8 @@ class Trainer:
                 "rolled_back_to": self.rolled_back_to,
                 "data": self.supply.fingerprint,
             }
-            checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep)
+            about = {"cut": self.config.model.cut, "activation": self.config.model.activation}
+            checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep, about=about)
         self.saved_step = self.tally.step
         self.processes.wait()
 
