@@ -203,16 +203,18 @@ def test_collapse_is_told_and_explained():
     most = math.log(1000)
 
     def told(loss: float, spread: float, epoch: int = 3) -> str | None:
-        return objective.collapse({"loss": loss, "teacher_spread": spread}, epoch)
+        return objective.collapse({"loss": loss, "teacher_spread": spread}, epoch, epochs=20)
 
     assert told(most, 0.0, epoch=2) is None  # so it begins
-    flat = told(0.998 * most, 0.03)
+    flat = told(most, 0.0)
     assert flat is not None and "ln(dino.out_dim) = 6.908" in flat and "lower dino.teacher_temperature" in flat
-    assert told(0.97 * most, 0.1) is None
+    assert told(0.998 * most, 0.09, epoch=5) is None  # about to come apart
+    assert told(0.998 * most, 0.09, epoch=6) == flat.replace("6.908 is", "6.894 is")
+    assert told(0.97 * most, 0.1, epoch=19) is None
     same = told(1.5 * most, 0.001)  # sharp and the same for all, ahead of its centre
     assert same is not None and "every picture the same answer" in same and "raise dino.teacher_temperature" in same
     assert told(1.5 * most, 0.5) is None  # a student that is wrong, not a teacher that is empty
-    assert objective.collapse({"loss": None}, epoch=9) is None
+    assert objective.collapse({"loss": None}, epoch=9, epochs=20) is None
 
 
 def test_the_measure_of_collapse():

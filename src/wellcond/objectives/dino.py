@@ -27,7 +27,7 @@ from wellcond.objectives import vit
 from wellcond.objectives.dino_head import Head
 from wellcond.objectives.objective import Mean, Objective
 
-FLAT, SAME = 0.005, 0.01  # how near to ln K the loss may be, as a share of it; nats that answers must differ by
+FLAT, SAME = 0.005, 0.02  # how near to ln K the loss may be, as a share of it; nats that answers must differ by
 
 
 class Branch(nn.Module):
@@ -111,18 +111,23 @@ class DINO(Objective):
         foreach._foreach_mul_(difference, self.student_share * good.to(self.student_share.dtype))
         foreach._foreach_add_(teacher, difference)
 
-    def collapse(self, means: Mapping[str, float | None], epoch: int) -> str | None:
-        """At the beginning every answer is flat: not before an epoch after the last layer began to learn."""
+    def collapse(self, means: Mapping[str, float | None], epoch: int, epochs: int) -> str | None:
+        """Where the teacher's answers do not differ, or the loss is still that of flat ones after a quarter of the run.
+
+        Answers are flat at the beginning, for hundreds of steps, and then come apart: early a flat one alone is no
+        collapse, and nothing is one before the last layer has learned for an epoch.
+        """
         loss, spread = means.get("loss"), means.get("teacher_spread")
         most = math.log(self.config.out_dim)
         if epoch <= self.config.freeze_epochs + 1 or loss is None:
             return None
-        if abs(loss - most) <= FLAT * most:
+        same, flat = spread is not None and spread <= SAME, abs(loss - most) <= FLAT * most
+        if flat and (same or epoch > epochs / 4):
             return (
                 f"DINO has collapsed: its loss {loss:.3f} is that of answers that say nothing, ln(dino.out_dim) = "
                 f"{most:.3f}: the teacher's are flat; lower dino.teacher_temperature or optim.lr, or warm up longer"
             )
-        if spread is not None and spread <= SAME:
+        if same:
             return (
                 f"DINO has collapsed: the teacher gives every picture the same answer (they differ by {spread:.4f} "
                 "nats); raise dino.teacher_temperature, or lower dino.centre_momentum or optim.lr"

@@ -27,6 +27,9 @@ class Objective(nn.Module):
     def settle_(self, good: Tensor, mean: Mean) -> None:
         """After the update of a step, inside the captured graph; `good` is 0 where the step was skipped, else 1."""
 
-    def collapse(self, means: Mapping[str, float | None], epoch: int) -> str | None:
-        """A warning in words where the means of the last steps show that nothing is learned; None where they do not."""
+    def collapse(self, means: Mapping[str, float | None], epoch: int, epochs: int) -> str | None:
+        """A warning in words where the means of the last steps show that nothing is learned; None where they do not.
+
+        After epoch `epoch` of `epochs`.
+        """
         return None

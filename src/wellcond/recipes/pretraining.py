@@ -258,7 +258,8 @@ def procedural_mae(*, epochs: int = 6) -> TrainConfig:
     variants  --model.cut-mlp-skips, --model.cut-attention-skips, --model.graying.method dct, --mae.long-skips
     hardware  any CPU
     time      not measured
-    expected  not measured (1 is the loss of painting every patch grey)
+    expected  with --data.train procedural:3000 --epochs 4 (184 steps) a validation loss of 0.86; every patch painted
+              grey has 1
     paper     none
     """
     base = procedural_vit(epochs=epochs)
@@ -272,32 +273,36 @@ def procedural_mae(*, epochs: int = 6) -> TrainConfig:
     )
 
 
-def procedural_dino(*, epochs: int = 6) -> TrainConfig:
+def procedural_dino(*, epochs: int = 12) -> TrainConfig:
     """DINO of a ViT of 6 blocks, 64 wide, on generated pictures of 32 px, patch 8: without data and without a GPU.
 
     command   wellcond train procedural-dino
     variants  --model.cut-mlp-skips, --model.cut-attention-skips, --model.graying.method dct
     hardware  any CPU
     time      not measured
-    expected  not measured (ln 256 = 5.55 is the loss of answers that say nothing)
+    expected  with --data.train procedural:4000 --epochs 20 (1240 steps) a validation loss of 5.09; answers that say
+              nothing have ln 256 = 5.55, and it stays near that for the first 300 steps
     paper     none
     """
     base = procedural_vit(epochs=epochs)
+    dino = DINOConfig(
+        out_dim=256,
+        hidden=512,
+        local_crops=4,
+        local_size=16,
+        momentum=0.99,
+        teacher_temperature=0.04,
+        global_scale=(0.5, 1.0),
+        local_scale=(0.15, 0.5),
+    )
     return replace(
         base,
         model=replace(base.model, num_classes=0),
         data=replace(base.data, augment=PLAIN),
         objective="dino",
-        dino=DINOConfig(
-            out_dim=256,
-            hidden=256,
-            bottleneck=64,
-            local_crops=4,
-            local_size=16,
-            momentum=0.99,
-            temperature_epochs=epochs / 3,
-        ),
-        optim=replace(base.optim, lr=1e-3, min_lr=1e-5, weight_decay=0.04, weight_decay_end=0.4, clip=3.0),
+        dino=dino,
+        optim=replace(base.optim, lr=5e-4, min_lr=1e-5, weight_decay=0.04, clip=3.0, warmup_epochs=epochs / 10),
+        epochs=epochs,
     )
 
 

@@ -161,7 +161,9 @@ class Loop:
             if warning is not None and "collapse" not in self.warned:
                 self.warned.add("collapse")
                 warnings.warn(f"epoch {epoch}: {warning}; blocks after it can hardly tell tokens apart", stacklevel=2)
-        warning = trainer.objective.collapse(tally.means, epoch) if trainer.processes.is_main else None
+        warning = None
+        if trainer.processes.is_main:
+            warning = trainer.objective.collapse(tally.means, epoch, config.epochs)
         if warning is not None and "objective" not in self.warned:
             self.warned.add("objective")
             warnings.warn(f"epoch {epoch}: {warning}", stacklevel=2)
