@@ -26,6 +26,11 @@ NAMES = (
     "imagenet-swin-s",
     "imagenet-cait-s24",
     "imagenet-pvt-v2-b3",
+    "cifar10-vit-tiny-skipless",
+    "tiny-imagenet-vit-tiny-skipless",
+    "tiny-imagenet-vit-s",
+    "tiny-imagenet-vit-s-skipless",
+    "imagenet-vit-b-skipless",
 )
 
 

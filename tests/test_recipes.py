@@ -8,7 +8,7 @@ from recipe_cases import NAMES, stand_in
 
 from wellcond import recipes
 from wellcond.cli import main
-from wellcond.config import TrainConfig, from_json, to_json
+from wellcond.config import TrainConfig, changed_fields, from_json, to_json
 from wellcond.runs import Run
 from wellcond.training import build_model
 
@@ -56,8 +56,23 @@ def test_imagenet_is_trained_as_deit_does(name):
     assert (config.epochs, optim.warmup_epochs, optim.weight_decay, optim.lr) == (300, 5, 0.05, 1e-3)
     assert (augment.mixup, augment.cutmix, augment.erase, augment.smoothing) == (0.8, 1.0, 0.25, 0.1)
     assert (augment.crop, augment.randaugment, augment.repeats) == ("resized", "rand-m9-mstd0.5-inc1", 3)
-    assert (config.model.drop_path, config.model.num_classes, config.model.image_size) == (0.1, 1000, 224)
+    drop_path = 0.0 if name.endswith("-skipless") else 0.1
+    assert (config.model.drop_path, config.model.num_classes, config.model.image_size) == (drop_path, 1000, 224)
     assert recipes.get(name, batch_size=512).optim.lr == 5e-4
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-skipless")])
+def test_a_skipless_recipe_changes_the_model_alone(name):
+    config, base = recipes.get(name), recipes.get(name.removesuffix("-skipless"))
+    assert set(changed_fields(base, config)) - {"model.drop_path"} == {
+        "recipe",
+        "model.cut_attention_skips",
+        "model.cut_mlp_skips",
+        "model.init.method",
+    }
+    init = config.model.init
+    assert (config.model.cut, config.model.drop_path) == ("both", 0.0)
+    assert (init.method, init.alpha, init.beta, init.c) == ("skipless", (2.0,), (0.6,), (3.0,))
 
 
 def test_overrides_by_dotted_name():
@@ -116,26 +131,35 @@ def trained(name: str, tmp_path, *options: str) -> Run:
     return run
 
 
+SHALLOW = {  # blocks of those that would take longest
+    "imagenet-vit-b": "4",
+    "imagenet-vit-b-skipless": "1",
+    "imagenet-cait-s24": "6",
+    "tiny-imagenet-vit-s-skipless": "2",
+}
+
+
+def shallow(name: str) -> list[str]:
+    return ["--model.options", "depth", SHALLOW[name]] if name in SHALLOW else []
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in IMAGENET])
 def test_two_steps(name, tmp_path, capsys):
-    run = trained(name, tmp_path)
+    run = trained(name, tmp_path, *shallow(name))
     probes = [row for row in run.rows() if row["kind"] == "probe"]
     assert any(row["quantity"] == "log_kappa" and row["value"] is not None for row in probes)
-
-
-SHALLOW = {"imagenet-vit-b": "4", "imagenet-cait-s24": "6"}  # blocks of those that would take longest
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", IMAGENET)
 def test_two_steps_of_imagenet(name, tmp_path, capsys):
     """At 224 px and with everything that the recipe has, but each picture twice in a batch of two."""
-    depth = ["--model.options", "depth", SHALLOW[name]] if name in SHALLOW else []
-    trained(name, tmp_path, "--data.augment.repeats=2", "--monitor-every=0", "--keep=1", *depth)
+    trained(name, tmp_path, "--data.augment.repeats=2", "--monitor-every=0", "--keep=1", *shallow(name))
 
 
 MILLIONS = {  # of weights, as the papers of these models have them
     "cifar10-vit-tiny": 5.4,
+    "tiny-imagenet-vit-s": 21.5,
     "imagenet-vit-s": 22.1,
     "imagenet-vit-b": 86.6,
     "imagenet-swin-s": 49.6,
@@ -147,7 +171,7 @@ MILLIONS = {  # of weights, as the papers of these models have them
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_is_the_one_that_is_meant(name):
     with torch.device("meta"):  # shapes only
-        model = build_model(recipes.get(name).model)
+        model = build_model(recipes.get(name).model, initialized=False)
     count = sum(p.numel() for p in model.parameters()) / 1e6
     assert count == pytest.approx(MILLIONS.get(name, count), rel=0.02)
     assert count > 0

@@ -6,6 +6,7 @@ measured says so. Variants are options on top of a recipe (`--model.graying.meth
     small       ViT-Tiny on CIFAR-10, CIFAR-100, Fashion-MNIST, Tiny-ImageNet; procedural-vit
     families    ConvMixer-Tiny; small Swin, CaiT and PVT v2 on Tiny-ImageNet
     imagenet    ViT-S/B, Swin-S, CaiT-S24, PVT v2 b3 on ImageNet-1K, DeiT-like
+    skipless    ViTs without any skip on all of these, and ViT-S on Tiny-ImageNet
     changing    dotted overrides of a config
     showing     wellcond recipes            starting    wellcond train
 
@@ -20,17 +21,18 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..config import TrainConfig
-from . import families, imagenet, small
+from . import families, imagenet, skipless, small
 from .changing import changed
 
 
 class Recipe(NamedTuple):
-    """A function → TrainConfig, and what of the paper it is for."""
+    """A function → TrainConfig, and what of the papers it is for."""
 
     function: Callable[..., TrainConfig]
     reproduces: str
 
 
+CUTTING = "cts-table1"  # of Cutting the Skip; the others are of Always Skip Attention
 RECIPES = {
     "procedural-vit": Recipe(small.procedural_vit, "none: a first run"),
     "cifar10-vit-tiny": Recipe(small.cifar10_vit_tiny, "Fig. 1c"),
@@ -48,6 +50,11 @@ RECIPES = {
     "imagenet-swin-s": Recipe(imagenet.imagenet_swin_s, "Table 4"),
     "imagenet-cait-s24": Recipe(imagenet.imagenet_cait_s24, "Table 4"),
     "imagenet-pvt-v2-b3": Recipe(imagenet.imagenet_pvt_v2_b3, "Table 4"),
+    "cifar10-vit-tiny-skipless": Recipe(skipless.cifar10_vit_tiny_skipless, CUTTING),
+    "tiny-imagenet-vit-tiny-skipless": Recipe(skipless.tiny_imagenet_vit_tiny_skipless, CUTTING),
+    "tiny-imagenet-vit-s": Recipe(skipless.tiny_imagenet_vit_s, CUTTING),
+    "tiny-imagenet-vit-s-skipless": Recipe(skipless.tiny_imagenet_vit_s_skipless, CUTTING),
+    "imagenet-vit-b-skipless": Recipe(skipless.imagenet_vit_b_skipless, CUTTING),
 }
 
 
