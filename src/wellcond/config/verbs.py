@@ -234,6 +234,9 @@ class ReproduceConfig:
         "asa-table2",
         "asa-table3",
         "asa-table4",
+        "cts-rates",
+        "cts-table1",
+        "cts-fig1",
     ]
     """Which claim."""
     seeds: int = 3

@@ -13,6 +13,8 @@
     layer_claims   asa-fig1b, asa-fig3-5: κ by block and epoch of trained models; with layer_page
     jacobian_claim asa-fig7-8: spectra of a trained block's Jacobian by ε
     step_time      asa-table1: what graying costs, from bench-graying.json
+    skipless_cells the six cells of Cutting the Skip; rates_claim: cts-rates, their learning rates
+    skipless_claim cts-table1: without skips against with them; skipless_losses: cts-fig1
 
 A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide what can be measured; it is
 named in `CLAIMS`, and nothing of it is imported before it is asked for.
@@ -36,6 +38,9 @@ CLAIMS = {  # those of ReproduceConfig.claim
     "asa-fig3-5": "layer_claims",
     "asa-fig7-8": "jacobian_claim",
     "asa-table1": "step_time",
+    "cts-rates": "rates_claim",
+    "cts-table1": "skipless_claim",
+    "cts-fig1": "skipless_losses",
 }
 
 
