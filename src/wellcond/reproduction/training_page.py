@@ -17,7 +17,7 @@ def accuracy_sections(content: dict[str, Any]) -> list[Section]:
 
 
 def time_sections(content: dict[str, Any]) -> list[Section]:
-    """Of runs that know their speed; by the median epoch, so compiling, evaluating and measuring κ take no time here."""
+    """Of runs that know their speed; by the median epoch: compiling, evaluating, measuring κ take no time here."""
     timed = {**content, "runs": [run for run in content["runs"] if run.get("images_per_s")]}
 
     def curve(run: dict[str, Any]) -> Curve:

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from wellcond.config import TrainConfig
 from wellcond.evaluation.accuracy import count_correct
+from wellcond.initializers import calibrate_
 from wellcond.objectives import build_objective
 from wellcond.optim import WeightAverage, average_weight, build_updates, learning_rate
 from wellcond.runs import METRICS, TIMINGS, Log, Run
 from wellcond.training import checkpoints, monitoring
+from wellcond.training.annealing import Annealing, set_gain
 from wellcond.training.capture import CapturedStep, capture
 from wellcond.training.models import build_model
 from wellcond.training.processes import Processes, distribute, in_step
@@ -37,7 +39,13 @@ class Trainer:
         self.config, self.run, self.supply, self.processes = config, run, supply, processes
         self.num_steps = config.epochs * supply.steps_per_epoch
         model = build_model(config.model, config.seed).to(DTYPES[config.precision])
+        if config.model.init.calibrate:
+            images = supply.fixed_images(config.monitor_images).to("cpu", DTYPES[config.precision])
+            calibrate_(model, images)
         self.objective = build_objective(config, model).to(processes.device).train()
+        self.annealing = None
+        if config.model.anneal_skips:
+            self.annealing = Annealing(model, config.model, self.num_steps, processes.device)
         called = distribute(self.objective, processes, config.parallel)
         products = "tf32" if config.precision == "bf16" else "float32"
         self.updates = build_updates(self.objective, config.optim, products=products)
@@ -67,6 +75,7 @@ class Trainer:
         if not self.captured:
             assert isinstance(self.step, Step)
             self.step, self.captured = capture(self.step, inputs, config.graph)[0], True
+        self._turn_skips()
         numbers = self.step(
             inputs,
             lr=self.learning_rate(step),
@@ -79,6 +88,13 @@ class Trainer:
     def learning_rate(self, step: int) -> float:
         config = self.config
         return learning_rate(step, config.optim, steps_per_epoch=self.supply.steps_per_epoch, epochs=config.epochs)
+
+    def _turn_skips(self) -> float | None:
+        """Set the gain of annealed skips to that of now."""
+        if self.annealing is None:
+            return None
+        self.annealing.turn(self.tally.step)
+        return self.annealing.at(self.tally.step)
 
     def account(self, due: list[Record]) -> bool:
         """Count, keep what was skipped, write rows."""
@@ -122,6 +138,7 @@ class Trainer:
 
     def evaluate(self) -> dict[str, float]:
         """Top-1 and top-5 in percent over the validation set, of the averaged weights where there are any."""
+        self._turn_skips()
         step = self.step.step if isinstance(self.step, CapturedStep) else self.step
         alone = self.processes.world_size == 1  # DDP's wrapper is for training
         called = self.called if alone else self.objective
@@ -150,11 +167,14 @@ class Trainer:
 
     def monitor(self) -> tuple[float | None, str | None]:
         """Rows of the conditioning; mean log κ and a warning of collapse."""
+        gain = self._turn_skips()
         images = self.supply.fixed_images(self.config.monitor_images)
         model = self.objective.get_submodule("model")
         if self.sharded:  # a plain copy: probes meet no shards
             tensors = {name: whole(t).cpu() for name, t in model.state_dict().items()}
             model = build_model(self.config.model, initialized=False).to(DTYPES[self.config.precision])
+            if gain is not None:
+                set_gain(model, self.config.model, gain)
             model.load_state_dict(tensors)
         if not self.processes.is_main:
             return None, None
@@ -181,6 +201,8 @@ class Trainer:
                 "rolled_back_to": self.rolled_back_to,
                 "data": self.supply.fingerprint,
             }
+            if self.annealing is not None:
+                state["skip_gain"] = self.annealing.at(self.tally.step)
             about = {"cut": self.config.model.cut, "activation": self.config.model.activation}
             checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep, about=about)
         self.saved_step = self.tally.step
