@@ -3,16 +3,35 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import wellcond as wc
 from wellcond import recipes
 from wellcond.cli import main
 from wellcond.config import ReproduceConfig
-from wellcond.reproduction import rates_claim, skipless_cells, skipless_claim, skipless_losses, training_runs
+from wellcond.data.splits import open_split
+from wellcond.reproduction import (
+    beyond_claim,
+    depth_claim,
+    rates_claim,
+    skipless_cells,
+    skipless_claim,
+    skipless_losses,
+    training_runs,
+)
 from wellcond.reproduction.experiments import essence
 
-TRAINING = [rates_claim.RATES_CLAIM, skipless_claim.TABLE1, skipless_losses.FIG1]
+TRAINING = [
+    rates_claim.RATES_CLAIM,
+    skipless_claim.TABLE1,
+    skipless_losses.FIG1,
+    depth_claim.DEPTH,
+    beyond_claim.BEYOND,
+]
 RESULTS = Path(__file__).parents[1] / "results"
 CELLS = [
     "skip/adamw",
@@ -89,6 +108,52 @@ def test_rates_are_looked_for_with_one_seed(tmp_path, capsys):
     best = next(row["name"] for row in content["rows"] if row["verdict"].startswith("best"))
     rate = best.rpartition(" ")[2]
     assert top1[f"skip/adamw/{rate}"] == max(top1[f"skip/adamw/{r:g}"] for r in rates_claim.GRID)
+
+
+def test_depth_at_the_start_and_after_training(tmp_path):
+    status, content = reproduce("cts-init-depth", tmp_path, "--html", tmp_path / "page.html")
+    assert status == 0 and "Mass that a token gives to itself, by block" in (tmp_path / "page.html").read_text()
+    runs = {run["variant"]: run for run in content["runs"]}
+    assert list(runs) == ["skip", "default", "paper", "calibrated"]
+    for run in runs.values():
+        for when in ("start", "end"):
+            assert {len(values) for values in run["depth"][when].values()} == {2}  # blocks
+    default, paper = (runs[name]["depth"]["start"]["attention_diagonal"] for name in ("default", "paper"))
+    assert default[1] == pytest.approx(1 / 17, abs=0.01), "attention of timm's weights is uniform over 17 tokens"
+    assert paper[0] > 2 * default[0]
+
+    run = runs["paper"]
+    (folder,) = (tmp_path / "runs").glob(f"quick-*-{run['config']}-seed0")
+    model: Any = wc.load(folder).double()
+    source = open_split("procedural:48", "val", image_size=16)
+    chosen = np.round(np.linspace(0, 47, 16)).astype(int)
+    pixels = np.stack([record.read() for record in source.records(chosen.tolist())])
+    config = json.loads((folder / "config.json").read_text())
+    mean, std = (torch.tensor(config["data"][name], dtype=torch.float64)[:, None, None] for name in ("mean", "std"))
+    with torch.no_grad():
+        x = model.patch_embed((torch.from_numpy(pixels).permute(0, 3, 1, 2).double() / 255 - mean) / std)
+        x = model.norm_pre(model.patch_drop(model._pos_embed(x)))
+        y = model.blocks[0].norm1(x)
+        q, k, _ = model.blocks[0].attn.qkv(y).reshape(16, 17, 3, 3, 4).permute(2, 0, 3, 1, 4)
+        A = torch.softmax(q @ k.mT / 2, -1)
+        X = model.blocks[0](x).numpy()
+    found = run["depth"]["end"]
+    assert found["attention_diagonal"][0] == pytest.approx(float(A.diagonal(dim1=-2, dim2=-1).mean()), abs=1e-4)
+    sigma = np.linalg.svd(X, compute_uv=False)
+    assert found["log_kappa"][0] == pytest.approx(np.mean(np.log(sigma[:, 0] / sigma[:, -1])), abs=1e-3)
+    unit = X / np.linalg.norm(X, axis=-1, keepdims=True)
+    cosines = [(u @ u.T)[~np.eye(17, dtype=bool)].mean() for u in unit]
+    assert found["token_cosine"][0] == pytest.approx(np.mean(cosines), abs=1e-3)
+
+
+def test_extensions_are_options(tmp_path):
+    status, content = reproduce("cts-beyond", tmp_path)
+    assert status == 0 and len(content["runs"]) == 1 + len(beyond_claim.EXTENSIONS)
+    assert len({run["config"] for run in content["runs"]}) == len(content["runs"])
+    rows = {row["name"]: row for row in content["rows"]}
+    top1 = {run["variant"]: run["top1"] for run in content["runs"]}
+    want = top1["adamw/annealed"] - top1["adamw/none"]
+    assert rows["AdamW, annealed, gain"]["value"] == pytest.approx(want, abs=1e-3)
 
 
 # ---- cells
@@ -171,3 +236,26 @@ def test_loss_rules():
         "CIFAR-10, AdamW: under the loss of the model that was not initialized: reproduced; "
         "CIFAR-10, AdamW: higher than with skips."
     )
+
+
+def test_depth_rules():
+    runs = []
+    for variant, mass in (("default", 0.1), ("paper", 0.5)):
+        for seed in range(2):
+            numbers = {"attention_diagonal": [mass + 0.01 * seed], "token_cosine": [1 - mass], "log_kappa": [None]}
+            runs += made_up(variant, [1, 1], depth={"start": numbers, "end": numbers})[seed : seed + 1]
+    judgement = depth_claim.judge_depth(runs)
+    start = judgement.verdict.partition(";")[0]
+    assert start == "skipless, initialized, at the start: diagonal mass higher: yes, token cosine lower: yes"
+    rows = {row.name: row for row in judgement.rows}
+    assert rows["skipless, initialized, less skipless, diagonal mass at the start"].value == pytest.approx(0.4)
+
+
+def test_extension_rules():
+    runs = made_up("soap/skip", [83.0, 83.1]) + made_up("soap/none", [77.0, 77.1]) + made_up("soap/tat", [70.0, 70.2])
+    runs += made_up("soap/centred-gelu", [79.0, 79.2]) + made_up("soap/dct", [76.0, 78.5])
+    judgement = beyond_claim.judge_beyond(runs)
+    assert judgement.verdict == "SOAP: helps: centred-gelu; hurts: tat; not shown to matter: dct."
+    rows = {row.name: row for row in judgement.rows}
+    assert rows["SOAP, skipless, initialized, less with skips"].value == pytest.approx(-6.0)
+    assert beyond_claim.judge_beyond(runs[:2]).verdict.startswith("Not decided")

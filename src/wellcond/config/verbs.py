@@ -237,6 +237,8 @@ class ReproduceConfig:
         "cts-rates",
         "cts-table1",
         "cts-fig1",
+        "cts-init-depth",
+        "cts-beyond",
     ]
     """Which claim."""
     seeds: int = 3

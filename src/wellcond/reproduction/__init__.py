@@ -15,6 +15,7 @@
     step_time      asa-table1: what graying costs, from bench-graying.json
     skipless_cells the six cells of Cutting the Skip; rates_claim: cts-rates, their learning rates
     skipless_claim cts-table1: without skips against with them; skipless_losses: cts-fig1
+    depth_claim    cts-init-depth: attention and tokens by depth, with depth_page; beyond_claim: cts-beyond, extensions
 
 A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide what can be measured; it is
 named in `CLAIMS`, and nothing of it is imported before it is asked for.
@@ -41,6 +42,8 @@ CLAIMS = {  # those of ReproduceConfig.claim
     "cts-rates": "rates_claim",
     "cts-table1": "skipless_claim",
     "cts-fig1": "skipless_losses",
+    "cts-init-depth": "depth_claim",
+    "cts-beyond": "beyond_claim",
 }
 
 

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from wellcond.config import TrainConfig
 from wellcond.evaluation.accuracy import count_correct
-from wellcond.initializers import calibrate_
 from wellcond.objectives import build_objective
 from wellcond.optim import WeightAverage, average_weight, build_updates, learning_rate
 from wellcond.runs import METRICS, TIMINGS, Log, Run
 from wellcond.training import checkpoints, monitoring
 from wellcond.training.annealing import Annealing, set_gain
 from wellcond.training.capture import CapturedStep, capture
-from wellcond.training.models import build_model
+from wellcond.training.models import build_model, initial_model
 from wellcond.training.processes import Processes, distribute, in_step
 from wellcond.training.records import Record, Records
 from wellcond.training.sharding import whole
@@ -38,10 +37,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, run: Run, supply: Supply, processes: Processes) -> None:
         self.config, self.run, self.supply, self.processes = config, run, supply, processes
         self.num_steps = config.epochs * supply.steps_per_epoch
-        model = build_model(config.model, config.seed).to(DTYPES[config.precision])
-        if config.model.init.calibrate:
-            images = supply.fixed_images(config.monitor_images).to("cpu", DTYPES[config.precision])
-            calibrate_(model, images)
+        model = initial_model(config, supply.fixed_images)
         self.objective = build_objective(config, model).to(processes.device).train()
         self.annealing = None
         if config.model.anneal_skips:
