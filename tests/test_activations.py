@@ -53,6 +53,16 @@ def test_unrelated_tokens_stay_unrelated_under_centred_gelu_and_not_under_gelu()
     assert cosine_after(nn.GELU(), 0.0) > 0.18
 
 
+@pytest.mark.parametrize(("act", "slope"), [(nn.GELU(), 1.07), (CentredGELU(nn.GELU()), 1.32)], ids=["gelu", "centred"])
+def test_how_fast_differences_grow(act, slope):
+    """C'(1) = E[φ'²]/E[φ²], the numbers of the docstring."""
+    x = torch.from_numpy(NODES).requires_grad_()
+    y = act(x)
+    (derivative,) = torch.autograd.grad(y.sum(), x)
+    ratio = (WEIGHTS * derivative.numpy() ** 2).sum() / (WEIGHTS * y.detach().numpy() ** 2).sum()
+    assert ratio == pytest.approx(slope, abs=0.005)
+
+
 @pytest.mark.parametrize("depth", [6, 12, 24])
 def test_tailored_slope_takes_a_chain_to_eta(depth):
     act = TailoredReLU(nn.GELU(), tailored_slope(depth, 0.5))

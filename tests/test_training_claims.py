@@ -544,3 +544,14 @@ def test_statistics_without_values():
     row = comparing.mean_row("x", "–", [])
     assert row.value is None and row.interval is None and row.verdict == "one seed"
     assert comparing.against(0.3, (0.1, 0.5)) == "as in the paper" and comparing.against(None, (-2, -1)) == "lower"
+
+
+def test_seeds_share_compiled_code_and_variants_do_not(monkeypatch):
+    resets: list[int] = []
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: resets.append(len(seen)))
+    runner: Any = training_runs.Runner(skip_claim.FIG1C, ReproduceConfig(claim="asa-fig1c"), {}, "cpu")
+    seen: list[str] = []
+    for own in "aaabbbbbba":
+        runner._keep_compiled(own)
+        seen.append(own)
+    assert resets == [0, 3, 3 + training_runs.MANY, 9]

@@ -53,6 +53,8 @@ class JacobianCurve:
     complete: bool
     n: int
     d: int
+    nodes: tuple[float, ...] = ()  # where not complete: the whole spectrum as a staircase, descending
+    ranks: tuple[float, ...] = ()  # of the nodes, from 1; estimated, the middle of each step
 
 
 @dataclass(frozen=True, kw_only=True)

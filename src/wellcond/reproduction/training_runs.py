@@ -38,12 +38,16 @@ def resolve(device: str, quick: bool) -> str:
     return device
 
 
+MANY = 5  # runs before compiled code is thrown away; torch's limit is 8
+
+
 class Runner:
     """Runs of one claim in one process; the pictures of a set stay open between them."""
 
     def __init__(self, claim: "TrainingClaim", options: ReproduceConfig, sources: Mapping[str, str], device: str):
         self.claim, self.options, self.sources, self.device = claim, options, sources, device
         self.opened: dict[tuple[str, int], Images] = {}
+        self.compiled = "", 0  # the identity of the last runs, and how many of them
 
     def config(self, variant: str, seed: int) -> TrainConfig:
         source = self.sources[self.claim.dataset(variant)]
@@ -76,6 +80,7 @@ class Runner:
         if self.options.again and (out / SUMMARY).exists():
             raise ValueError(f"{str(out)!r} holds a finished run; to measure it anew give another --runs")
         images = self.images(config)
+        self._keep_compiled(identity(config))
         console = Console(stderr=True, highlight=False)
         diverged = None
         try:
@@ -90,10 +95,24 @@ class Runner:
         except Diverged:
             diverged = max((row["step"] for row in Directory(out).rows()), default=0)
         finally:
-            _let_go()
+            gc.collect()  # its CUDA graph
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
         own = {"config": identity(config), "dataset": self.claim.dataset(variant), "data": pictures_of(images)}
         found = {**own, **record(Directory(out), diverged)}
         return found | self.claim.after(out, config, images) if self.claim.after else found
+
+    def _keep_compiled(self, own: str) -> None:
+        """Seeds of a variant share compiled code; another variant begins anew.
+
+        Compiled forwards are kept by function, not by model: without this the ninth variant of a claim would pass the
+        limit of recompilations and run uncompiled, and so would many seeds if something in them were compiled again.
+        """
+        before, count = self.compiled
+        if own != before or count >= MANY:
+            torch._dynamo.reset()
+            count = 0
+        self.compiled = own, count + 1
 
 
 def directory(runs: Path, config: TrainConfig, quick: bool) -> Path:
@@ -179,15 +198,3 @@ def _speed(events: Iterable[dict[str, Any]]) -> float | None:
 
 def _round(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)
-
-
-def _let_go() -> None:
-    """Compiled code and CUDA graphs of a run that is over.
-
-    Compiled forwards are kept by function, not by model: without this the ninth variant of a claim would pass the limit
-    of recompilations and run uncompiled.
-    """
-    torch._dynamo.reset()
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
