@@ -129,6 +129,7 @@ def procedural_vit(*, epochs: int = 6) -> TrainConfig:
         ("embed_dim", 64),
         ("depth", 6),
         ("num_heads", 4),
+        ("mlp_ratio", 3.0),
         ("class_token", False),
         ("global_pool", "avg"),
         ("weight_init", "reset"),  # as torch's layers start: so narrow a model takes epochs to grow out of timm's 0.02
