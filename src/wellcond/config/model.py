@@ -82,7 +82,7 @@ class ModelConfig:
     patch_size: int | None = None
     """Side of a patch; none: the model's own."""
     num_classes: int
-    """How many classes."""
+    """How many classes; 0: no head, for objectives without labels."""
     drop_path: float = 0.0
     """Stochastic depth: probability of dropping the last block's branches."""
     options: tuple[tuple[str, Option], ...] = ()
@@ -106,7 +106,7 @@ class ModelConfig:
         check_at_least("model.image_size", self.image_size, 1, example=224)
         if self.patch_size is not None:
             check_at_least("model.patch_size", self.patch_size, 1, example=16)
-        check_at_least("model.num_classes", self.num_classes, 1, example=10)
+        check_at_least("model.num_classes", self.num_classes, 0, example=10)
         check_within("model.drop_path", self.drop_path, 0, 1, brackets="[)", example=0.1)
         check_within("model.anneal_skips", self.anneal_skips, 0, 1, example=0.5)
         if self.anneal_skips:

@@ -51,3 +51,16 @@ def skip_gain(step: int, *, num_steps: int, share: float) -> float:
     """
     progress = step / (share * num_steps)
     return (1 + math.cos(math.pi * progress)) / 2 if progress < 1 else 0.0
+
+
+def weight_decay(step: int, config: OptimConfig, *, num_steps: int) -> float:
+    """The weight decay of a step: constant, or half a cosine to `weight_decay_end` (DINO: .04 → .4).
+
+    >>> config = OptimConfig(weight_decay=0.04, weight_decay_end=0.4)
+    >>> [round(weight_decay(t, config, num_steps=8), 3) for t in (0, 4, 8)]
+    [0.04, 0.22, 0.4]
+    """
+    if config.weight_decay_end is None:
+        return config.weight_decay
+    start, end = config.weight_decay, config.weight_decay_end
+    return end + (start - end) * (1 + math.cos(math.pi * step / num_steps)) / 2

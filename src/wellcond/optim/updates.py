@@ -25,7 +25,8 @@ def build_updates(objective: nn.Module, config: OptimConfig, *, products: str = 
 
     `products` is SOAP's: "tf32" where the gradients come from autocast and are rougher than that.
     """
-    groups = parameter_groups(objective, weight_decay=config.weight_decay, layer_decay=config.layer_decay)
+    fixed = config.weight_decay if config.weight_decay_end is None else 0.0  # else ScheduledDecay's
+    groups = parameter_groups(objective, weight_decay=fixed, layer_decay=config.layer_decay)
     if config.name == "adamw":
         return Updates([_adamw(groups, config)], groups)
     if config.name == "soap":

@@ -7,12 +7,13 @@ measured says so. Variants are options on top of a recipe (`--model.graying.meth
     families    ConvMixer-Tiny; small Swin, CaiT and PVT v2 on Tiny-ImageNet
     imagenet    ViT-S/B, Swin-S, CaiT-S24, PVT v2 b3 on ImageNet-1K, DeiT-like
     skipless    ViTs without any skip on all of these, and ViT-S on Tiny-ImageNet
+    pretraining MAE and DINO on Tiny-ImageNet and ImageNet-1K, and fine-tuning from them
     changing    dotted overrides of a config
     showing     wellcond recipes            starting    wellcond train
 
 >>> config = get("cifar10-vit-tiny", epochs=20, **{"optim.lr": 5e-4, "model.graying.method": "dct"})
 >>> config.optim.warmup_epochs, config.model.graying.method  # a recipe scales its warm-up with its epochs
-(1.0, 'dct')
+(4, 'dct')
 """
 
 import difflib
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..config import TrainConfig
-from . import families, imagenet, skipless, small
+from . import families, imagenet, pretraining, skipless, small
 from .changing import changed
 
 
@@ -55,6 +56,17 @@ RECIPES = {
     "tiny-imagenet-vit-s": Recipe(skipless.tiny_imagenet_vit_s, CUTTING),
     "tiny-imagenet-vit-s-skipless": Recipe(skipless.tiny_imagenet_vit_s_skipless, CUTTING),
     "imagenet-vit-b-skipless": Recipe(skipless.imagenet_vit_b_skipless, CUTTING),
+    "procedural-mae": Recipe(pretraining.procedural_mae, "none: a first run"),
+    "procedural-dino": Recipe(pretraining.procedural_dino, "none: a first run"),
+    "tiny-imagenet-mae-vit-tiny": Recipe(pretraining.tiny_imagenet_mae_vit_tiny, "Table 5"),
+    "tiny-imagenet-mae-vit-s": Recipe(pretraining.tiny_imagenet_mae_vit_s, "Table 5"),
+    "tiny-imagenet-dino-vit-tiny": Recipe(pretraining.tiny_imagenet_dino_vit_tiny, "Cutting: Figs. 2, 3"),
+    "tiny-imagenet-dino-vit-s": Recipe(pretraining.tiny_imagenet_dino_vit_s, "Cutting: Figs. 2, 3"),
+    "tiny-imagenet-vit-tiny-finetune": Recipe(pretraining.tiny_imagenet_vit_tiny_finetune, "Table 5"),
+    "tiny-imagenet-vit-s-finetune": Recipe(pretraining.tiny_imagenet_vit_s_finetune, "Table 5"),
+    "imagenet-mae-vit-b": Recipe(pretraining.imagenet_mae_vit_b, "Table 5"),
+    "imagenet-dino-vit-s": Recipe(pretraining.imagenet_dino_vit_s, "Cutting: Figs. 2, 3"),
+    "imagenet-vit-b-finetune": Recipe(pretraining.imagenet_vit_b_finetune, "Table 5"),
 }
 
 
