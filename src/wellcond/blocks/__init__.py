@@ -7,12 +7,13 @@ One adapter for each family, all proven bit-identical to timm's blocks at gain 1
     xcit.py     XCiT with its three skips, and its class attention    generic.py  any other, proven on a batch
 
 `adapted.py` gains and sites, `adapting.py` in and out of a model, `recording.py` reading the sites, `branches.py`
-the branches as functions and the attention maps.
+the branches as functions and the attention maps, `keys.py` the attention keys.
 """
 
 from wellcond.blocks.adapted import SITES
 from wellcond.blocks.adapting import adapt, adapted_blocks, check_blocks, unadapt
 from wellcond.blocks.branches import attention_map, normalise, sub_block
+from wellcond.blocks.keys import attention_keys, check_keys
 from wellcond.blocks.recording import Recording, record
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "Recording",
     "adapt",
     "adapted_blocks",
+    "attention_keys",
     "attention_map",
     "check_blocks",
+    "check_keys",
     "normalise",
     "record",
     "sub_block",
