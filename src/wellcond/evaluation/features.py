@@ -129,7 +129,9 @@ class Backbone:
         height, width = images.shape[2:]
         p, q = self.patch_size
         if height < p or width < q:
-            raise ValueError(f"the picture is {width} × {height} px, smaller than a patch of {q} × {p}; give larger ones")
+            raise ValueError(
+                f"the picture is {width} × {height} px, smaller than a patch of {q} × {p}; give larger ones"
+            )
         if height % p or width % q:
             raise ValueError(f"the picture is {width} × {height} px, not whole patches of {q} × {p}; pad or resize it")
         if not self.takes(height, width):
@@ -167,7 +169,8 @@ def _own_size(model: Any) -> tuple[int, int] | None:
     """(H, W) that the model was built for, where it insists on one size."""
     embed = getattr(model, "patch_embed", None)
     size = getattr(embed, "img_size", None)
-    return (int(size[0]), int(size[1])) if size is not None else None
+    strict = hasattr(embed, "strict_img_size")  # embeddings without it take what comes
+    return (int(size[0]), int(size[1])) if strict and size is not None else None
 
 
 def _resizable(model: Any) -> bool:

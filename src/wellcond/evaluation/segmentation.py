@@ -9,8 +9,9 @@ Legend: B pictures (S, S), h × w patches of width d, C classes.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,15 @@ from torch.nn.functional import cross_entropy, interpolate
 
 VOID = 255
 Name = str
-Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]  # pictures (B, 3, S, S), masks (B, S, S) int64; again and again
 Read = Callable[[Tensor], Mapping[Name, Tensor]]  # pictures → tokens (B, d, h, w) for each head
+
+
+class Batches(Protocol):
+    """Pictures (B, 3, S, S) and masks (B, S, S) int64, as often as asked; its length is the number of batches."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +37,6 @@ class Schedule:
     epochs: int = 20
     rate: float = 1e-3
     decay: float = 1e-4
-    seed: int = 0
 
 
 class Head(nn.Module):
@@ -50,15 +57,14 @@ def train_heads(read: Read, batches: Batches, num_classes: int, schedule: Schedu
     """One head for each name that `read` gives, all on the same batches; each as if it were alone."""
     heads: dict[Name, Head] = {}
     optimizer: torch.optim.Optimizer | None = None
-    per_epoch, step = 0, 0
-    for epoch in range(schedule.epochs):
-        for images, masks in batches():
+    total, step = schedule.epochs * len(batches), 0
+    for _ in range(schedule.epochs):
+        for images, masks in batches:
             tokens = read(images)
             if optimizer is None:
                 heads = {name: Head(x.shape[1], num_classes).to(x).train() for name, x in tokens.items()}
                 parameters = [p for head in heads.values() for p in head.parameters()]
                 optimizer = torch.optim.AdamW(parameters, lr=schedule.rate, weight_decay=schedule.decay)
-            total = schedule.epochs * per_epoch if epoch else math.inf  # the first epoch counts its batches
             for group in optimizer.param_groups:
                 group["lr"] = schedule.rate * 0.5 * (1 + math.cos(math.pi * step / total))
             with torch.enable_grad():
@@ -66,7 +72,7 @@ def train_heads(read: Read, batches: Batches, num_classes: int, schedule: Schedu
                 optimizer.zero_grad()
                 loss.backward()
             optimizer.step()
-            per_epoch, step = per_epoch + (epoch == 0), step + 1
+            step += 1
     if not heads:
         raise ValueError("there are no images to train a segmentation probe on; check the training source")
     return {name: head.eval() for name, head in heads.items()}

@@ -122,5 +122,3 @@ def _seed(y: Tensor) -> tuple[Tensor, Tensor]:
     size = y.abs()
     equal = size >= (1 - SAME) * size.amax(1, keepdim=True)
     return equal.long().argmax(1), equal  # the first of equal ones
-
-

@@ -47,12 +47,12 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-9, m
     matrix and every call; the answer for a matrix does not depend on the others but for the number of products.
     """
     B, k, n = known.shape
-    most = min(k + most, n)
+    most = min(k + most, n + BLOCK - 1)  # the last block may be of fewer vectors, filled up with zeros
     V = known.new_empty(B, most, n)
     T = known.new_empty(B, most, most)
     V[:, :k] = known
     real = torch.zeros(B, most, dtype=torch.bool, device=known.device)
-    rest, low, step = _start(min(BLOCK, most - k), known), k, 0
+    rest, low, step = _start(known), k, 0
     rest = _outside(rest, V[:, :k])
     while True:
         block, fresh = _orthonormal(rest)
@@ -71,8 +71,8 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-9, m
         low = high
 
 
-def _start(b: int, like: Tensor) -> Tensor:
-    n = like.shape[-1]
+def _start(like: Tensor) -> Tensor:
+    b, n = BLOCK, like.shape[-1]
     generator = torch.Generator().manual_seed(n)  # the same on every device
     X = torch.randn(b, n, generator=generator, dtype=torch.float64)
     return X.to(like).expand(len(like), b, n) / n**0.5
