@@ -5,15 +5,16 @@
     segmentation  a dense linear probe, mean IoU              pca         principal components as colours
     tokencut      the object of a picture                     discovery   CorLoc and IoU of these objects
     components, boxes    of masks                             scenes      pictures of any size, in batches of one
-    judges        all of these as judges of a Subject         settings    what they may be told
+    judges        all of these as judges of a Subject         subject, settings    who is judged, and how
 
 They know neither the command line nor the disk.
 """
 
 from wellcond.evaluation.accuracy import Correct, accuracy, count_correct
 from wellcond.evaluation.features import Backbone
-from wellcond.evaluation.judges import JUDGES, Judge, Subject
+from wellcond.evaluation.judges import JUDGES, Judge
 from wellcond.evaluation.scenes import Scene
 from wellcond.evaluation.settings import Settings
+from wellcond.evaluation.subject import Half, Subject
 
-__all__ = ["JUDGES", "Backbone", "Correct", "Judge", "Scene", "Settings", "Subject", "accuracy", "count_correct"]
+__all__ = ["JUDGES", "Backbone", "Correct", "Half", "Judge", "Scene", "Settings", "Subject", "accuracy", "count_correct"]

@@ -5,10 +5,10 @@ something of their own on the training half (neighbours, a probe) as well as for
 has the plain name, layer 3 has `name@3`; which layers is in the settings. What can be shown goes to `subject.show`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,41 +18,9 @@ from wellcond.evaluation.accuracy import count_correct
 from wellcond.evaluation.features import Backbone
 from wellcond.evaluation.knn import count_top, knn_votes
 from wellcond.evaluation.pca import colours, principal_components
-from wellcond.evaluation.scenes import Scene, by_size, stacked
-from wellcond.evaluation.settings import Settings
+from wellcond.evaluation.scenes import by_size, stacked
+from wellcond.evaluation.subject import Subject
 from wellcond.evaluation.tokencut import token_cut
-
-Half = Literal["train", "val"]
-Batches = Iterable[tuple[Tensor, Tensor]]
-Show = Callable[[str, int, int, Any], None]  # what, layer (−1: multi-scale), number of the picture, how it looks
-
-
-def _absent(what: str) -> Callable[[Half], Any]:
-    def absent(half: Half) -> Any:
-        raise ValueError(f"this judge needs pictures with {what}; give them to the subject")
-
-    return absent
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A trained model, in eval mode on its device, and the pictures to judge it on."""
-
-    model: nn.Module
-    forward: Callable[[Tensor], Tensor]
-    """The model's call in the precision that it was trained in."""
-    batches: Callable[[Half], Batches]
-    """Normalised images (B, C, H, W) and labels (B,) of a half, each picture once, in order, without augmentation."""
-    num_classes: int
-    scenes: Callable[[Half], Iterable[Scene]] = field(default_factory=lambda: _absent("boxes or masks"))
-    """Pictures of a half at their own size, with boxes or masks."""
-    segments: "Callable[[Half], segmentation.Batches]" = field(default_factory=lambda: _absent("masks"))
-    """Squares of a half with their masks, each picture once, in order."""
-    num_segments: int = 0
-    """Classes of the masks."""
-    settings: Settings = Settings()
-    show: Show = lambda what, layer, index, value: None
-
 
 Judge = Callable[[Subject], Iterator[tuple[str, float]]]
 
@@ -68,19 +36,21 @@ def judge_accuracy(subject: Subject) -> Iterator[tuple[str, float]]:
 def judge_knn(subject: Subject) -> Iterator[tuple[str, float]]:
     """Top-1 and top-5 of the nearest neighbours among the training half, in percent."""
     k, temperature = subject.settings.k, subject.settings.temperature
-    for layer, train, labels, test, truth, named in _pooled(subject):
-        votes = knn_votes(train, labels, test, subject.num_classes, k=k, temperature=temperature)
-        yield from _tops(votes, truth, named)
+    for seen in _pooled(subject):
+        votes = knn_votes(
+            seen.train, seen.labels, seen.test, seen.num_classes, k=k, temperature=temperature
+        )
+        yield from _tops(votes, seen)
     yield "k", k
 
 
 def judge_linear(subject: Subject) -> Iterator[tuple[str, float]]:
     """Top-1 and top-5 of a linear probe in percent; its learning rate was chosen on the training half alone."""
     schedule = linear.Schedule(epochs=subject.settings.probe_epochs)
-    for layer, train, labels, test, truth, named in _pooled(subject):
-        probe = linear.probe(train, labels, subject.num_classes, schedule=schedule)
-        yield from _tops(probe.head(test)[0], truth, named)
-        yield named("rate"), probe.rate
+    for seen in _pooled(subject):
+        probe = linear.probe(seen.train, seen.labels, seen.num_classes, schedule=schedule)
+        yield from _tops(probe.head(seen.test)[0], seen)
+        yield seen.named("rate"), probe.rate
 
 
 def judge_segmentation(subject: Subject) -> Iterator[tuple[str, float]]:
@@ -157,8 +127,19 @@ def judge_pca(subject: Subject) -> Iterator[tuple[str, float]]:
     yield "images", len(shares[layers[-1]])
 
 
-def _pooled(subject: Subject) -> Iterator[tuple[int, Tensor, Tensor, Tensor, Tensor, Callable[[str], str]]]:
-    """(layer, training features, labels, test features, labels, how it is called) of each layer, after one pass."""
+class _Pooled(NamedTuple):
+    """One feature for each picture, of one layer."""
+
+    train: Tensor  # (N, d)
+    labels: Tensor  # (N,)
+    test: Tensor
+    truth: Tensor
+    num_classes: int  # of the labels, which need not be the model's
+    named: Callable[[str], str]
+
+
+def _pooled(subject: Subject) -> Iterator[_Pooled]:
+    """Of each layer, after one pass over both halves."""
     backbone = Backbone(subject.model, subject.forward)
     layers = backbone.layers(subject.settings.layers)
     halves: list[tuple[dict[int, Tensor], Tensor]] = []
@@ -173,14 +154,16 @@ def _pooled(subject: Subject) -> Iterator[tuple[int, Tensor, Tensor, Tensor, Ten
             raise ValueError(f"there are no {half} images; check the source")
         halves.append(({layer: torch.cat(parts) for layer, parts in kept.items()}, torch.cat(labels)))
     (train, labels), (test, truth) = halves
+    num_classes = int(torch.maximum(labels.max(), truth.max())) + 1
     for layer in layers:
-        yield layer, train[layer], labels, test[layer], truth, lambda what, at=layer: _name(what, at, backbone)
+        named = partial(_name, layer=layer, backbone=backbone)
+        yield _Pooled(train[layer], labels, test[layer], truth, num_classes, named)
 
 
-def _tops(scores: Tensor, truth: Tensor, named: Callable[[str], str]) -> Iterator[tuple[str, float]]:
-    top1, top5 = count_top(scores, truth)
-    yield named("top1"), 100 * top1 / len(truth)
-    yield named("top5"), 100 * top5 / len(truth)
+def _tops(scores: Tensor, seen: _Pooled) -> Iterator[tuple[str, float]]:
+    top1, top5 = count_top(scores, seen.truth)
+    yield seen.named("top1"), 100 * top1 / len(seen.truth)
+    yield seen.named("top5"), 100 * top5 / len(seen.truth)
 
 
 def _name(what: str, layer: int, backbone: Backbone) -> str:

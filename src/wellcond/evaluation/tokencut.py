@@ -96,13 +96,13 @@ def second_eigenvector(joined: Tensor, epsilon: float = EPSILON) -> tuple[Tensor
     A is 1 where `joined` (B, n, n) is, else ε; ε takes part as a matrix of rank one, so A is never written down.
     """
 
-    def times_A(X: Tensor) -> Tensor:
+    def times_affinity(X: Tensor) -> Tensor:
         return (1 - epsilon) * (joined @ X.mT).mT + epsilon * X.sum(-1, keepdim=True)
 
     degree = (1 - epsilon) * joined.sum(-1) + epsilon * joined.shape[-1]
     scale = degree.rsqrt()[:, None]
     first = (degree / degree.sum(-1, keepdim=True)).sqrt()[:, None]  # D^{1/2} 1, of length 1
-    found = leading_eigenpair(lambda X: scale * times_A(scale * X), first)
+    found = leading_eigenpair(lambda X: scale * times_affinity(scale * X), first)
     z, gap, missing = found.vector, found.gap, ~found.converged
     if missing.any():
         A = (1 - epsilon) * joined[missing] + epsilon

@@ -1,13 +1,16 @@
-"""`wellcond evaluate RUN`: judges of a trained run → a table, and rows of its evaluation.json. Floor 8.
+"""`wellcond evaluate RUNS`: judges of trained runs → a table, rows of their evaluation.json, a page. Floor 8.
 
 The model is that of the newest whole checkpoint, as it was trained (grayed, skipless, with linear attention, averaged
 where the run keeps an average), in the precision of its training; so with the run's own data it gives the number that
 training ended with. `wellcond.evaluation` judges; this room brings it the model and the pictures.
 
-    options     the options            pictures    both halves of the data, as batches
+    options     the options            pictures    both halves of the data, as batches with labels
+    subjects    a run → who is judged  annotated   pictures with masks and boxes
+    album       what was found         page, drawing    all of it on one page
 """
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +20,9 @@ from .. import parsing
 from .options import EvaluateCommand
 
 if TYPE_CHECKING:
-    from ..evaluation import Subject
+    from .album import Album
+
+PAGE = "evaluation.html"
 
 
 def parse(arguments: list[str]) -> EvaluateCommand | None:
@@ -25,56 +30,60 @@ def parse(arguments: list[str]) -> EvaluateCommand | None:
 
 
 def run(command: EvaluateCommand) -> None:
-    """Judge the run, keep and print what was found."""
+    """Judge the runs, keep and print what was found."""
+    from ..runs import Run
+    from .subjects import examine
+
+    runs = list(dict.fromkeys(command.runs))
+    examined = [examine(run, command) for run in runs]  # what is wrong with any of them is said before the work
+    albums = []
+    for path, (subject, album, step) in zip(runs, examined, strict=True):
+        directory = Run(path)
+        directory.evaluations()  # a damaged file is told before the work
+        _judge(command, directory, subject, album, step)
+        albums.append(album)
+    if page := _page(command, albums):
+        print(f"→ {page}")
+
+
+def _judge(command: EvaluateCommand, directory, subject, album: "Album", step: int) -> None:
     import torch
 
     from .. import results
     from ..evaluation import JUDGES
-    from ..runs import Run
-    from ..training import checkpoints
 
-    directory = Run(command.run)
-    subject, data = _subject(command)
-    step = checkpoints.steps(directory.checkpoints)[0]
-    words = ["wellcond", "evaluate", str(command.run), "--with", *command.judges]
-    words += ["--data", command.data] if command.data else []
-    origin = results.origin(shlex.join(words), next(subject.model.parameters()).device.type)
-    directory.evaluations()  # a damaged file is told before the work
-    shown = Table("judge", "what", "value", title=f"{command.run}, step {step}, on {data}")
+    origin = results.origin(_words(command, directory.path), next(subject.model.parameters()).device.type)
+    shown = Table("judge", "what", "value", title=f"{directory.path}, step {step}, on {album.data}")
     for judge in dict.fromkeys(command.judges):
         try:
             values = dict(JUDGES[judge](subject))
         except torch.OutOfMemoryError:
             remedy = f"choose a --batch-size below {command.batch_size}"
             raise ValueError(f"the GPU has too little memory for {command.batch_size} images; {remedy}") from None
-        directory.add_evaluation({"judge": judge, "data": data, "step": step, "values": values, **origin})
+        album.values[judge] = values
+        directory.add_evaluation({"judge": judge, "data": album.data, "step": step, "values": values, **origin})
         for name, value in values.items():
             shown.add_row(judge, name, f"{value:.2f}" if isinstance(value, float) else str(value))
     Console(highlight=False).print(shown)
     print(f"→ {directory.path / 'evaluation.json'}")
 
 
-def _subject(command: EvaluateCommand) -> "tuple[Subject, str]":
-    """Everything that can be wrong is looked at here, before the work: the run, the device, the pictures."""
-    import torch
-    from torch import Tensor
+def _words(command: EvaluateCommand, *runs: Path) -> str:
+    """The command that gives these numbers again."""
+    words = ["wellcond", "evaluate", *map(str, runs), "--with", *command.judges]
+    given = {name: getattr(command, name) for name in ("data", "where", "size", "foreground", "layers")}
+    for name, value in given.items():
+        if value not in (None, (), ("last",)):
+            words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return shlex.join(words)
 
-    from ..evaluation import Subject
-    from ..runs import Run
-    from ..training import config_of, load
-    from ..training.processes import choose_device
-    from ..training.step import DTYPES
-    from .pictures import Pictures
 
-    config = config_of(Run(command.run))
-    device = choose_device(command.device)
-    pictures = Pictures(config, command.data, device, command.batch_size)
-    pictures.check()
-    model = load(command.run).to(device)
+def _page(command: EvaluateCommand, albums: "list[Album]") -> Path | None:
+    """Written where there is something to see: pictures, several layers or models, or when asked for."""
+    pictures = any(album.found for album in albums)
+    if not (pictures or command.html or len(albums) > 1 or command.layers != ("last",)):
+        return None
+    from . import page
 
-    def forward(images: Tensor) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-            return model(images.to(DTYPES[config.precision])).float()
-
-    subject = Subject(model=model, forward=forward, batches=pictures.batches, num_classes=config.model.num_classes)
-    return subject, command.data or config.data.val
+    alone = command.runs[0] / PAGE if len(albums) == 1 else Path(PAGE)
+    return page.build(albums, command=_words(command, *command.runs)).write(command.html or alone)
