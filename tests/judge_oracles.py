@@ -1,6 +1,7 @@
 """Slow, obvious versions of what evaluation/ computes: numpy, scipy and loops, float64. Imports nothing of ours."""
 
 import math
+from typing import cast
 
 import numpy as np
 import scipy.linalg
@@ -18,7 +19,7 @@ def token_cut(features: np.ndarray, grid: tuple[int, int], tau: float = 0.2, eps
     seed = np.argmax(np.abs(y))
     if not foreground[seed]:
         foreground, y = ~foreground, -y
-    labels, _ = scipy.ndimage.label(foreground.reshape(grid))
+    labels, _ = cast(tuple[np.ndarray, int], scipy.ndimage.label(foreground.reshape(grid)))
     found = labels == labels.reshape(-1)[seed]
     rows, columns = np.nonzero(found)
     equal = np.abs(y) >= (1 - 1e-6) * np.abs(y).max()

@@ -1,5 +1,7 @@
 """Features of blocks: against timm's own forward, for every family, with and without skips, in any size."""
 
+from typing import Any
+
 import pytest
 import timm
 import torch
@@ -11,11 +13,11 @@ from wellcond.evaluation.features import Backbone, pad_to_patches
 from wellcond.graying import gray
 from wellcond.skips import cut_skips
 
-SMALL = {"embed_dim": 24, "depth": 4, "num_heads": 3}
+SMALL: dict[str, Any] = {"embed_dim": 24, "depth": 4, "num_heads": 3}
 LAST = (3,)
 
 
-def vit(name: str = "vit_tiny_patch16_224", **options) -> nn.Module:
+def vit(name: str = "vit_tiny_patch16_224", **options: Any) -> Any:
     return timm.create_model(name, **{"img_size": 32, "patch_size": 8, "num_classes": 5, **SMALL, **options}).eval()
 
 
@@ -53,8 +55,8 @@ def test_layers_are_those_of_timm(images):
 
 @pytest.mark.parametrize("name", ["vit", "beit", "eva", "unfused eva", "cait"])
 def test_keys_are_those_that_the_attention_compares(name, images, monkeypatch):
-    options = {"img_size": 32, "patch_size": 8, **SMALL}
-    model = {
+    options: dict[str, Any] = {"img_size": 32, "patch_size": 8, **SMALL}
+    model: Any = {
         "vit": lambda: vit(qk_norm=True),
         "beit": lambda: timm.create_model("beit_base_patch16_224", **options),
         "eva": lambda: timm.create_model("eva02_tiny_patch14_224", **options, qkv_fused=True),

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from wellcond.evaluation import linear, segmentation
 from wellcond.evaluation import knn as neighbours
+from wellcond.evaluation import linear, segmentation
 from wellcond.evaluation.knn import count_top, knn_votes
 from wellcond.evaluation.pca import colours, principal_components
 

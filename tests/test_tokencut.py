@@ -1,5 +1,7 @@
 """TokenCut against dense scipy, one picture at a time; components against scipy.ndimage; Krylov against numpy."""
 
+from typing import cast
+
 import judge_oracles as oracle
 import numpy as np
 import pytest
@@ -16,6 +18,11 @@ from wellcond.evaluation.tokencut import token_cut
 from wellcond.spectral.krylov import leading_eigenpair
 
 GRID = (12, 16)
+
+
+def labelled(mask: np.ndarray) -> np.ndarray:
+    numbers, _ = cast(tuple[np.ndarray, int], scipy.ndimage.label(mask))
+    return numbers
 
 
 def features(count: int, grid: tuple[int, int] = GRID, noise: float = 0.3) -> torch.Tensor:
@@ -112,21 +119,20 @@ def test_components_are_those_of_scipy(seed, h, w, density):
     masks = np.random.default_rng(seed).random((3, h, w)) < density
     got = components(torch.from_numpy(masks))
     for mask, numbers in zip(masks, got.numpy(), strict=True):
-        assert (numbers == scipy.ndimage.label(mask)[0]).all()
+        assert (numbers == labelled(mask)).all()
 
 
 def test_components_follow_a_spiral():
     spiral = np.zeros((15, 15), bool)
-    r, c, step, turn = 0, 0, 14, 0
-    for length in (14, 14, 14, 12, 12, 10, 10, 8, 8, 6, 6, 4, 4, 2):
+    r, c = 0, 0
+    for turn, length in enumerate((14, 14, 14, 12, 12, 10, 10, 8, 8, 6, 6, 4, 4, 2)):
         dr, dc = ((0, 1), (1, 0), (0, -1), (-1, 0))[turn % 4]
         for _ in range(length):
             spiral[r, c] = True
             r, c = r + dr, c + dc
-        turn += 1
     masks = torch.from_numpy(np.stack([spiral, ~spiral]))
     for mask, numbers in zip(masks.numpy(), components(masks).numpy(), strict=True):
-        assert (numbers == scipy.ndimage.label(mask)[0]).all()
+        assert (numbers == labelled(mask)).all()
     one = component_of(masks[:1], torch.tensor([0]))
     assert torch.equal(one, masks[:1])
     assert not component_of(masks[1:], torch.tensor([0])).any()  # a seed outside

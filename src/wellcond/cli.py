@@ -51,7 +51,7 @@ VERBS = {
     "evaluate": Verb(
         "",
         "judging",
-        "judge a trained run: top-1 and top-5",
+        "judge trained runs: top-1, k-NN, probes, segmentation, object discovery, PCA maps",
         needs="a run directory: wellcond evaluate runs/x",
     ),
     "report": Verb(

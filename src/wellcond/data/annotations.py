@@ -25,7 +25,8 @@ from .records import Source
 MASK = "mask"
 BOXES = ("boxes", "bbox", "objects", "box")
 BoxForm = Literal["corners", "sizes"]
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def fields_of(source: Source) -> tuple[str, ...]:
@@ -70,8 +71,8 @@ def read_mask(content: bytes | Path, name: str) -> NDArray[np.uint8]:
     return mask.astype(np.uint8)
 
 
-def boxes_of(value: Any, name: str, form: BoxForm = "corners") -> NDArray[np.float64]:
-    """(k, 4), k = 0 where there are none; `form` is sizes for x, y, width, height.
+def boxes_of(value: Any, name: str, form: BoxForm = "corners", *, exclusive: bool = False) -> NDArray[np.float64]:
+    """(k, 4), k = 0 where there are none; `form` is sizes for x, y, width, height; `exclusive`: ends are, in any case.
 
     >>> boxes_of([0, 0, 63, 31], "a").tolist(), boxes_of({"bbox": [[0.0, 0.0, 9.5, 4.0]]}, "a").tolist()
     ([[0.0, 0.0, 64.0, 32.0]], [[0.0, 0.0, 9.5, 4.0]])
@@ -91,7 +92,7 @@ def boxes_of(value: Any, name: str, form: BoxForm = "corners") -> NDArray[np.flo
     elif (boxes[:, 2:] < boxes[:, :2]).any():
         wrong = boxes[(boxes[:, 2:] < boxes[:, :2]).any(1)][0].tolist()
         raise ValueError(f"a box of {name} is {wrong}, which ends before it begins; say --boxes sizes for x, y, w, h")
-    elif whole:
+    elif whole and not exclusive:
         boxes[:, 2:] += 1
     return boxes
 

@@ -16,7 +16,9 @@ YEARS = ("2017", "2014")
 
 
 def is_here(folder: Path) -> bool:
-    return (folder / "annotations").is_dir() and any(_pictures(folder, f"{h}{y}") for h in ("train", "val") for y in YEARS)
+    return (folder / "annotations").is_dir() and any(
+        _pictures(folder, f"{h}{y}") for h in ("train", "val") for y in YEARS
+    )
 
 
 def open_half(root: Path, half: str) -> LaidOut:

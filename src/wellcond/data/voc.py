@@ -41,7 +41,7 @@ def open_list(root: Path, listed: Path) -> LaidOut:
 
 
 def boxes_in_xml(folder: Path, picture: Path) -> NDArray[np.float64]:
-    """(k, 4) of all objects, difficult ones too, as LOST and TokenCut count. VOC counts pixels from 1, ends included."""
+    """(k, 4) of all objects, difficult ones too, as LOST and TokenCut do. VOC counts pixels from 1, ends included."""
     path = folder / f"{picture.stem}.xml"
     try:
         tree = ElementTree.parse(path)

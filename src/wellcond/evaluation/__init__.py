@@ -17,4 +17,15 @@ from wellcond.evaluation.scenes import Scene
 from wellcond.evaluation.settings import Settings
 from wellcond.evaluation.subject import Half, Subject
 
-__all__ = ["JUDGES", "Backbone", "Correct", "Half", "Judge", "Scene", "Settings", "Subject", "accuracy", "count_correct"]
+__all__ = [
+    "JUDGES",
+    "Backbone",
+    "Correct",
+    "Half",
+    "Judge",
+    "Scene",
+    "Settings",
+    "Subject",
+    "accuracy",
+    "count_correct",
+]

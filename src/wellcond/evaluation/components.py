@@ -36,7 +36,7 @@ def components(mask: Tensor) -> Tensor:
 
 
 def component_of(mask: Tensor, seed: Tensor) -> Tensor:
-    """The component (B, h, w) bool that holds pixel `seed` (B,), counted in reading order; empty where it is outside."""
+    """The component (B, h, w) bool that holds pixel `seed` (B,), in reading order; empty where it is outside."""
     numbers = components(mask)
     own = numbers.flatten(1).gather(1, seed[:, None])
     return (numbers == own[..., None]) & mask & (own > 0)[..., None]

@@ -1,8 +1,8 @@
 """Object discovery scored: boxes of TokenCut against true boxes (CorLoc), its objects against true masks (IoU).
 
-CorLoc is the share of pictures whose box has IoU ≥ 0.5 with any true box. Foreground IoU is that of the object's patches
-with the true mask, both in pixels, void left out; its mean over pictures. A picture without boxes does not count for the
-one, one without a mask (or with void alone) not for the other.
+CorLoc is the share of pictures whose box has IoU ≥ 0.5 with any true box. Foreground IoU is that of the object's
+patches with the true mask, both in pixels, void left out; its mean over pictures. A picture without boxes does not
+count for the one, one without a mask (or with void alone) not for the other.
 """
 
 from collections.abc import Sequence

@@ -37,9 +37,7 @@ def judge_knn(subject: Subject) -> Iterator[tuple[str, float]]:
     """Top-1 and top-5 of the nearest neighbours among the training half, in percent."""
     k, temperature = subject.settings.k, subject.settings.temperature
     for seen in _pooled(subject):
-        votes = knn_votes(
-            seen.train, seen.labels, seen.test, seen.num_classes, k=k, temperature=temperature
-        )
+        votes = knn_votes(seen.train, seen.labels, seen.test, seen.num_classes, k=k, temperature=temperature)
         yield from _tops(votes, seen)
     yield "k", k
 
@@ -85,7 +83,7 @@ def judge_segmentation(subject: Subject) -> Iterator[tuple[str, float]]:
 
 
 def judge_discovery(subject: Subject) -> Iterator[tuple[str, float]]:
-    """TokenCut on attention keys: CorLoc and foreground IoU, and how many pictures have no unique answer, in percent."""
+    """TokenCut on attention keys: CorLoc, foreground IoU, and how many pictures have no unique answer, in percent."""
     backbone = Backbone(subject.model, subject.forward)
     backbone.check_keys()
     layers, patch = backbone.layers(subject.settings.layers), backbone.patch_size

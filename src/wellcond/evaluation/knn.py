@@ -39,7 +39,7 @@ def knn_votes(
 
 
 def count_top(scores: Tensor, labels: Tensor) -> tuple[int, int]:
-    """How many of (M, C) have their label first, and within the first five; with equal scores the smaller class wins."""
+    """How many of (M, C) have their label first, and within the first five; of equal scores the smaller class wins."""
     order = scores.argsort(dim=1, descending=True, stable=True)[:, :5]
     hits = order == labels[:, None]
     return int(hits[:, 0].sum()), int(hits.sum())

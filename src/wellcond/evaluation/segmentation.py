@@ -46,8 +46,8 @@ class Head(nn.Module):
         super().__init__()
         self.norm = nn.BatchNorm2d(width)
         self.project = nn.Conv2d(width, num_classes, 1)
-        nn.init.zeros_(self.project.weight)  # convex in the projection: no luck of the draw
-        nn.init.zeros_(self.project.bias)
+        for parameter in self.project.parameters():
+            nn.init.zeros_(parameter)  # convex in the projection: no luck of the draw
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.project(self.norm(tokens))

@@ -9,6 +9,7 @@ training ended with. `wellcond.evaluation` judges; this room brings it the model
     album       what was found         page, drawing    all of it on one page
 """
 
+import dataclasses
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from .. import parsing
 from .options import EvaluateCommand
 
 if TYPE_CHECKING:
+    from ..evaluation import Subject
+    from ..runs import Run
     from .album import Album
 
 PAGE = "evaluation.html"
@@ -46,14 +49,14 @@ def run(command: EvaluateCommand) -> None:
         print(f"→ {page}")
 
 
-def _judge(command: EvaluateCommand, directory, subject, album: "Album", step: int) -> None:
+def _judge(command: EvaluateCommand, directory: "Run", subject: "Subject", album: "Album", step: int) -> None:
     import torch
 
     from .. import results
     from ..evaluation import JUDGES
 
+    settings = dataclasses.asdict(subject.settings)
     origin = results.origin(_words(command, directory.path), next(subject.model.parameters()).device.type)
-    shown = Table("judge", "what", "value", title=f"{directory.path}, step {step}, on {album.data}")
     for judge in dict.fromkeys(command.judges):
         try:
             values = dict(JUDGES[judge](subject))
@@ -61,11 +64,31 @@ def _judge(command: EvaluateCommand, directory, subject, album: "Album", step: i
             remedy = f"choose a --batch-size below {command.batch_size}"
             raise ValueError(f"the GPU has too little memory for {command.batch_size} images; {remedy}") from None
         album.values[judge] = values
-        directory.add_evaluation({"judge": judge, "data": album.data, "step": step, "values": values, **origin})
-        for name, value in values.items():
-            shown.add_row(judge, name, f"{value:.2f}" if isinstance(value, float) else str(value))
-    Console(highlight=False).print(shown)
+        row = {"judge": judge, "data": album.data, "step": step, "values": values, "settings": settings}
+        directory.add_evaluation(row | origin)
+    Console(highlight=False).print(_table(album, f"{directory.path}, step {step}, on {album.data}"))
     print(f"→ {directory.path / 'evaluation.json'}")
+
+
+def _table(album: "Album", title: str) -> Table:
+    """A column for each layer; numbers that belong to none stand under the last."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for judge, values in album.values.items():
+        for key, value in values.items():
+            what, _, layer = key.partition("@")
+            found.setdefault((judge, what), {})[layer] = value
+    layers = sorted({layer for row in found.values() for layer in row if layer}, key=int)
+    shown = Table("judge", "what", *(f"layer {layer}" for layer in layers), "last" if layers else "value", title=title)
+    for (judge, what), row in found.items():
+        cells = (row.get(layer) for layer in (*layers, ""))
+        shown.add_row(judge, what, *("" if cell is None else _cell(cell) for cell in cells))
+    return shown
+
+
+def _cell(value: float) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.2f}" if value == 0 or abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def _words(command: EvaluateCommand, *runs: Path) -> str:

@@ -17,7 +17,14 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..data.annotations import (
-    BoxForm, box_field, boxes_of, check_mask, in_order, mask_field, mask_of, matching,
+    BoxForm,
+    box_field,
+    boxes_of,
+    check_mask,
+    in_order,
+    mask_field,
+    mask_of,
+    matching,
 )  # fmt: skip
 from ..data.augment.normalising import normalise
 from ..data.progress import bar
@@ -27,6 +34,7 @@ from ..evaluation import Scene
 KEEP = 4 << 30  # bytes
 MOST_SQUARES = 32  # in a batch: a head has a number for each pixel and class
 VOID = 255
+OURS = "box"  # of the procedural pictures
 Mask = NDArray[np.uint8]
 
 
@@ -90,7 +98,7 @@ class Scenes:
         pixels = record.read()
         boxes = mask = None
         if (name := box_field(self.source)) is not None:
-            boxes = boxes_of(record.extras[name], record.name, self.view.boxes)
+            boxes = boxes_of(record.extras[name], record.name, self.view.boxes, exclusive=name == OURS)
         if mask_field(self.source) and (mask := mask_of(record.extras["mask"], record.name, record.label)) is not None:
             check_mask(mask, pixels, record.name)
             mask = self.view.objects(mask)
@@ -105,11 +113,11 @@ class Scenes:
             new = (max(1, round(height * times)), max(1, round(width * times)))
         else:
             return pixels, boxes, mask
-        pixels = np.asarray(Image.fromarray(pixels).resize(new[::-1], Image.Resampling.BICUBIC))
+        pixels = np.asarray(Image.fromarray(pixels).resize((new[1], new[0]), Image.Resampling.BICUBIC))
         if boxes is not None:
             boxes = boxes * np.tile([new[1] / width, new[0] / height], 2)
         if mask is not None:
-            mask = np.asarray(Image.fromarray(mask).resize(new[::-1], Image.Resampling.NEAREST))
+            mask = np.asarray(Image.fromarray(mask).resize((new[1], new[0]), Image.Resampling.NEAREST))
         return pixels, boxes, mask
 
 

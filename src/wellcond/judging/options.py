@@ -60,7 +60,9 @@ class EvaluateCommand:
             raise ValueError("with names no judge; say --with accuracy")
         words = [word for word in self.layers if not word.isdecimal()]
         if not self.layers or (words and self.layers not in (("last",), ("all",))):
-            raise ValueError(f"layers is {' '.join(self.layers) or 'empty'}; say last, all, or numbers such as 2 5 8 11")
+            raise ValueError(
+                f"layers is {' '.join(self.layers) or 'empty'}; say last, all, or numbers such as 2 5 8 11"
+            )
         for name in ("batch_size", "k", "probe_epochs", "segmentation_epochs", "pictures"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name.replace('_', ' ')} is {getattr(self, name)}; choose 1 or more")

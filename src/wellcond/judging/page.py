@@ -77,9 +77,7 @@ def curves(albums: Sequence[Album]) -> list[report.Figure]:
 Draw = Callable[[Sight, Any], np.ndarray]
 
 
-def _shown(
-    albums: Sequence[Album], what: str, title: str, draw: Draw, where: str, text: str
-) -> list[report.Section]:
+def _shown(albums: Sequence[Album], what: str, title: str, draw: Draw, where: str, text: str) -> list[report.Section]:
     """A gallery with one group for each picture: as it is, then what each model found; a slider for the layer."""
     layers = sorted({layer for album in albums for layer in album.found.get(what, {})} - {MULTI})
     layers += [MULTI] if any(MULTI in album.found.get(what, {}) for album in albums) else []

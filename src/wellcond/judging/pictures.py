@@ -10,9 +10,9 @@ from ..data.augment import evaluation
 from ..data.cache import Cache, open_cache
 from ..data.feeds import check_labels, open_feed
 from ..data.progress import bar
+from ..data.records import Source
 from ..data.sampling import evaluation_batches
 from ..data.splits import open_split
-from ..data.records import Source
 from ..evaluation import Half
 
 
