@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import numpy as np
 import pyarrow
@@ -214,6 +215,27 @@ def test_quick_diagnose(tmp_path):
     rows = {r["name"]: r for r in result["rows"]}
     assert rows["probe"]["error_log_kappa"] < 1e-3 and rows["probe"]["num_checked"] > 0
     assert rows["all sites"]["peak_memory_gib"] > 0
+
+
+def test_quick_tokencut(tmp_path):
+    from wellcond.bench import tokencut
+
+    result = tokencut.run(BenchConfig(what="tokencut", out=tmp_path, quick=True))
+    check_result(result, tmp_path / "bench-tokencut.json")
+    assert {row["tokens"] for row in result["rows"]} == {16, 64}
+    for row in result["rows"]:
+        if row["ours"]:
+            assert row["error_boxes"] in (0, None)
+            assert row["num_checked"] + row["num_tied"] == 2
+    assert len({bar["name"] for bar in result["bars"]}) == 6
+
+
+def test_tokencut_without_scipy_is_a_line(tmp_path, monkeypatch):
+    from wellcond.bench import tokencut
+
+    monkeypatch.setitem(sys.modules, "scipy.linalg", None)
+    with pytest.raises(ValueError, match="scipy"):
+        tokencut.run(BenchConfig(what="tokencut", out=tmp_path, quick=True))
 
 
 @pytest.mark.gpu

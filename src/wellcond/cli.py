@@ -64,8 +64,8 @@ VERBS = {
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",
-        "time graying, spectra, a diagnosis or training, write results/bench-*.json",
-        needs="graying, spectral, diagnose or train: wellcond bench graying",
+        "time graying, spectra, a diagnosis, training or TokenCut, write results/bench-*.json",
+        needs="graying, spectral, diagnose, train or tokencut: wellcond bench graying",
     ),
     "reproduce": Verb(
         "ReproduceConfig",

@@ -170,10 +170,12 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time graying, spectra, a diagnosis or training against what a user would pick otherwise; writes bench-*.json."""
+    """Time graying, spectra, a diagnosis, training or TokenCut against what a user would pick otherwise.
 
-    what: Literal["graying", "spectral", "diagnose", "train"]
-    """What to time: graying, spectral, diagnose or train."""
+    Writes bench-*.json."""
+
+    what: Literal["graying", "spectral", "diagnose", "train", "tokencut"]
+    """What to time: graying, spectral, diagnose, train or tokencut."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
