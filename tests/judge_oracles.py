@@ -22,7 +22,7 @@ def token_cut(features: np.ndarray, grid: tuple[int, int], tau: float = 0.2, eps
     labels, _ = cast(tuple[np.ndarray, int], scipy.ndimage.label(foreground.reshape(grid)))
     found = labels == labels.reshape(-1)[seed]
     rows, columns = np.nonzero(found)
-    equal = np.abs(y) >= (1 - 1e-6) * np.abs(y).max()
+    equal = np.abs(y) >= (1 - 1e-5) * np.abs(y).max()
     tie = values[2] - values[1] < 1e-8 or bool((equal.reshape(grid) & ~found).any())
     box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     return tuple(int(v) for v in box), found, y.reshape(grid), tie

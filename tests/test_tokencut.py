@@ -38,8 +38,9 @@ def features(count: int, grid: tuple[int, int] = GRID, noise: float = 0.3) -> to
     return torch.from_numpy(np.stack(found))
 
 
-def test_boxes_are_those_of_dense_eigenvectors():
-    X = features(200)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_boxes_are_those_of_dense_eigenvectors(dtype):
+    X = features(200).to(dtype)
     cut = token_cut(X, GRID)
     same, untied = 0, 0
     for i, x in enumerate(X.numpy()):
@@ -49,7 +50,7 @@ def test_boxes_are_those_of_dense_eigenvectors():
             continue
         untied += 1
         same += tuple(cut.box[i].tolist()) == box and bool((cut.component[i].numpy() == found).all())
-        torch.testing.assert_close(cut.eigenvector[i].numpy(), y, atol=1e-8, rtol=0)
+        torch.testing.assert_close(cut.eigenvector[i].numpy(), y, atol=1e-7 if dtype == torch.float64 else 1e-5, rtol=0)
     assert untied >= 190
     assert same >= 0.995 * untied
 
@@ -71,11 +72,11 @@ def test_where_lanczos_does_not_converge_the_dense_solver_answers(monkeypatch):
     X = features(6)
     want = token_cut(X, GRID)
     weak = tokencut.leading_eigenpair
-    monkeypatch.setattr(tokencut, "leading_eigenpair", lambda apply, known: weak(apply, known, most=4))
+    monkeypatch.setattr(tokencut, "leading_eigenpair", lambda apply, known, tolerance: weak(apply, known, most=4))
     assert not weak(lambda Y: Y, torch.ones(1, 1, 50, dtype=torch.float64) / 50**0.5, tolerance=0, most=4).value.isnan()
     got = token_cut(X, GRID)
     assert torch.equal(got.box, want.box)
-    torch.testing.assert_close(got.eigenvector, want.eigenvector, atol=1e-8, rtol=0)
+    torch.testing.assert_close(got.eigenvector, want.eigenvector, atol=1e-7, rtol=0)
 
 
 def test_a_planted_object_is_found():

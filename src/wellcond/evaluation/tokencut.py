@@ -29,7 +29,8 @@ from wellcond.spectral import eigen
 from wellcond.spectral.krylov import leading_eigenpair
 
 TAU, EPSILON = 0.2, 1e-5
-SAME = 1e-6  # seeds whose |y| differs by less of the largest are equal
+SAME = 1e-5  # seeds whose |y| differs by less of the largest are equal
+APART = 0.02  # a gap from which float32 is enough
 SIMPLE = 1e-8  # a gap between eigenvalues (which lie in −1 … 1) below this is none
 MOST_NUMBERS = {"cpu": 1 << 21}  # in the matrices of one pass: what a CPU's cache holds
 ELSEWHERE = 1 << 28  # 2 GiB
@@ -47,6 +48,7 @@ class Cut:
     tied: Tensor  # (B,) bool
 
 
+@torch.no_grad()
 def token_cut(features: Tensor, grid: tuple[int, int], *, tau: float = TAU, epsilon: float = EPSILON) -> Cut:
     """The object in each picture, from features (B, n, d) of its patches in reading order; n = grid[0] · grid[1]."""
     if features.ndim != 3 or features.shape[1] != grid[0] * grid[1]:
@@ -77,24 +79,51 @@ def _cut(features: Tensor, grid: tuple[int, int], tau: float, epsilon: float) ->
     )
 
 
+@torch.no_grad()
 def alike(features: Tensor, tau: float = TAU) -> Tensor:
-    """Which patches have cos > τ, (B, n, n), as 0 and 1 in float64."""
-    unit = normalize(features if features.dtype == torch.float64 else features.float(), dim=-1)
-    return (_cosines(unit) > tau).double()
+    """Which patches have cos > τ, (B, n, n), as 0 and 1; float32 for float32 features on a CPU, else float64.
 
-
-def _cosines(unit: Tensor) -> Tensor:
-    if unit.device.type != "cpu":
-        return unit @ unit.mT
-    rows = unit.detach().numpy()  # numpy sees that the product is symmetric and does half of the work
-    return torch.from_numpy(np.stack([row @ row.T for row in rows]))
+    On a GPU all is float64, which TF32 cannot blur; on a CPU numpy sees that the product is symmetric and does half of
+    the work.
+    """
+    if features.device.type != "cpu":
+        unit = normalize(features.double(), dim=-1)
+        return (unit @ unit.mT > tau).double()
+    unit = normalize(features.float() if features.dtype != torch.float64 else features, dim=-1).numpy()
+    cosines = np.empty((len(unit), unit.shape[1], unit.shape[1]), unit.dtype)
+    for row, out in zip(unit, cosines, strict=True):
+        np.matmul(row, row.T, out=out)
+    return torch.from_numpy(cosines).gt_(tau)
 
 
 def second_eigenvector(joined: Tensor, epsilon: float = EPSILON) -> tuple[Tensor, Tensor]:
     """y (B, n) of the second smallest λ of (D − A) y = λ D y with yᵀD y = 1, and the gap to the third (B,); float64.
 
-    A is 1 where `joined` (B, n, n) is, else ε; ε takes part as a matrix of rank one, so A is never written down.
+    A is 1 where `joined` (B, n, n) is, else ε. From float32, pictures whose eigenvalues lie apart are answered in it,
+    with an error of about 1e-7 / gap; the others, and all from float64, in float64; what does not converge there
+    by the dense solver.
     """
+    if joined.dtype == torch.float64:
+        return _in_float64(joined, epsilon)
+    z, gap, converged = _by_krylov(joined, epsilon, tolerance=1e-5)
+    y, gap = z.double(), gap.double()
+    if (missing := ~converged | (gap < APART)).any():
+        y[missing], gap[missing] = _in_float64(joined[missing].double(), epsilon)
+    return y, gap
+
+
+def _in_float64(joined: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    y, gap, converged = _by_krylov(joined, epsilon, tolerance=1e-8)
+    if (missing := ~converged).any():
+        A = (1 - epsilon) * joined[missing] + epsilon
+        scale = A.sum(-1).rsqrt()
+        z, gap[missing] = _dense(A * scale[:, None] * scale[..., None])
+        y[missing] = z * scale
+    return y, gap
+
+
+def _by_krylov(joined: Tensor, epsilon: float, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, gap, converged); ε takes part as a matrix of rank one, so A is never written down."""
 
     def times_affinity(X: Tensor) -> Tensor:
         return (1 - epsilon) * (joined @ X.mT).mT + epsilon * X.sum(-1, keepdim=True)
@@ -102,13 +131,8 @@ def second_eigenvector(joined: Tensor, epsilon: float = EPSILON) -> tuple[Tensor
     degree = (1 - epsilon) * joined.sum(-1) + epsilon * joined.shape[-1]
     scale = degree.rsqrt()[:, None]
     first = (degree / degree.sum(-1, keepdim=True)).sqrt()[:, None]  # D^{1/2} 1, of length 1
-    found = leading_eigenpair(lambda X: scale * times_affinity(scale * X), first)
-    z, gap, missing = found.vector, found.gap, ~found.converged
-    if missing.any():
-        A = (1 - epsilon) * joined[missing] + epsilon
-        z, gap = z.clone(), gap.clone()
-        z[missing], gap[missing] = _dense(A * scale[missing] * scale[missing].mT)
-    return z * scale[:, 0], gap
+    found = leading_eigenpair(lambda X: scale * times_affinity(scale * X), first, tolerance=tolerance)
+    return found.vector * scale[:, 0], found.gap, found.converged
 
 
 def _dense(N: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,9 +21,10 @@ from wellcond.spectral import eigen
 
 Apply = Callable[[Tensor], Tensor]  # rows (B, b, n) → rows (B, b, n) times M
 BLOCK = 2
-FIRST_LOOK, EVERY = 10, 3  # products before the first look at the convergence, and between two
+FIRST_LOOK = 7  # products before the first look at the convergence; then after each
 MOST = 160  # vectors in the basis
-_GONE = 1e-13  # a vector whose part outside the basis is this short holds nothing new
+_GONE = 500  # times eps: a vector whose part outside the basis is this short holds nothing new
+_NOISE = 8  # times eps: a residual this small is rounding
 _BELOW = -4.0  # in units of the largest Ritz value: the place of vectors that are none
 
 
@@ -39,8 +40,8 @@ class Leading:
 
 
 @torch.no_grad()
-def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-9, most: int = MOST) -> Leading:
-    """The largest eigenvalue and its vector of each M among vectors orthogonal to `known` (B, k, n), float64.
+def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-8, most: int = MOST) -> Leading:
+    """The largest eigenvalue and its vector of each M among vectors orthogonal to `known` (B, k, n).
 
     `known` are orthonormal eigenvectors of M. A matrix has converged when residual ≤ tolerance · gap, or when the
     residual is rounding noise: then, and where the gap is 0, the vector is one of many. The start is the same for every
@@ -64,7 +65,7 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-9, m
         rest = _outside(product - along @ V[:, :high], V[:, :high])
         step += 1
         full = high + block.shape[1] > most
-        if full or (step >= FIRST_LOOK and (step - FIRST_LOOK) % EVERY == 0):
+        if full or step >= FIRST_LOOK:
             found = _ritz(V[:, k:high], T[:, k:high, k:high], real[:, k:high], rest, tolerance)
             if full or bool(found.converged.all()):
                 return found
@@ -87,11 +88,11 @@ def _orthonormal(X: Tensor) -> tuple[Tensor, Tensor]:
 
     By the eigenvectors of X Xᵀ, twice; a direction of (nearly) no length becomes a zero vector.
     """
-    there = torch.ones((), dtype=torch.bool, device=X.device)
+    there, gone = torch.ones((), dtype=torch.bool, device=X.device), (_GONE * torch.finfo(X.dtype).eps) ** 2
     for turn in range(2):
         values, U = eigen.eigh(X @ X.mT)
-        there = values > (0.5 if turn else _GONE**2)
-        X = torch.where(there, values.clamp(min=_GONE**2).rsqrt(), 0.0)[..., None] * (U.mT @ X)
+        there = values > (0.5 if turn else gone)
+        X = torch.where(there, values.clamp(min=gone).rsqrt(), 0.0)[..., None] * (U.mT @ X)
     return X, there
 
 
@@ -104,6 +105,6 @@ def _ritz(V: Tensor, T: Tensor, real: Tensor, rest: Tensor, tolerance: float) ->
     residual = (top[:, None, -rest.shape[1] :] @ rest)[:, 0].norm(dim=-1)
     value = values[..., -1]
     gap = value - values[..., -2] if values.shape[-1] > 1 else scale[..., 0]
-    converged = (residual <= tolerance * gap) | (residual <= 50 * torch.finfo(T.dtype).eps * scale[..., 0])
+    converged = (residual <= tolerance * gap) | (residual <= _NOISE * torch.finfo(T.dtype).eps * scale[..., 0])
     vector = (top[:, None] @ V)[:, 0]
     return Leading(value=value, vector=vector, gap=gap, residual=residual, converged=converged)
