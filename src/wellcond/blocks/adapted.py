@@ -53,6 +53,10 @@ class Adapted(nn.Module):
     reads_normalised: ClassVar[bool] = True  # or the stream itself: the norm comes after the branch, or there is none
     num_prefix: ClassVar[int | None] = None  # class and register tokens among its tokens; None: all the model's
     no_map: ClassVar[str] = ""  # why there is no softmax attention over tokens, where there is none
+    no_keys: ClassVar[str] = (
+        ""  # why there is no key for each token, to be compared with all others, where there is none
+    )
+    carries_patches: ClassVar[bool] = True  # or does it only write to the class token?
 
     attention_gain: float | Tensor  # a number, or one 0-d tensor that somebody writes (skips.share_gain)
     mlp_gain: float | Tensor

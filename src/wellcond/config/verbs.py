@@ -185,8 +185,8 @@ class ReportConfig:
 class BenchConfig:
     """Time one of our parts against what a user would pick otherwise; writes bench-*.json."""
 
-    what: Literal["graying", "spectral", "diagnose", "train", "soap"]
-    """What to time: graying, spectral, diagnose, train or soap."""
+    what: Literal["graying", "spectral", "diagnose", "train", "soap", "tokencut"]
+    """What to time: graying, spectral, diagnose, train, soap or tokencut."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
