@@ -14,7 +14,7 @@ from training_cases import OnePoisoned, TensorSupply, final, finish, power_cut, 
 
 import wellcond
 from wellcond import recipes
-from wellcond.config import OptimConfig
+from wellcond.config import InitConfig, OptimConfig
 from wellcond.data.procedural import procedural
 from wellcond.runs import Run
 from wellcond.training import checkpoints, train
@@ -92,6 +92,18 @@ def test_a_collapse_is_told_once_while_it_runs(tmp_path):
     with pytest.warns(UserWarning, match=r"epoch \d+: DINO has collapsed: .*; (raise|lower) dino") as caught:
         train(config("dino", epochs=6, dino=hasty), tmp_path / "run", open_supply=TensorSupply)
     assert sum("DINO has collapsed" in str(w.message) for w in caught) == 1
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_skipless_with_soap_resumes_to_the_bit(name, tmp_path, monkeypatch):
+    base = config(name, optim=replace(OPTIM, name="soap", precondition_frequency=2))
+    model = replace(base.model, cut_attention_skips=True, cut_mlp_skips=True, init=InitConfig(method="skipless"))
+    base = replace(base, model=model)
+    run(base, tmp_path / "straight")
+    with power_cut(monkeypatch, at=8):
+        run(base, tmp_path / "run")
+    run(base, tmp_path / "run")
+    assert final(tmp_path / "run") == final(tmp_path / "straight")
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -60,12 +60,12 @@ RECIPES = {
     "procedural-dino": Recipe(pretraining.procedural_dino, "none: a first run"),
     "tiny-imagenet-mae-vit-tiny": Recipe(pretraining.tiny_imagenet_mae_vit_tiny, "Table 5"),
     "tiny-imagenet-mae-vit-s": Recipe(pretraining.tiny_imagenet_mae_vit_s, "Table 5"),
-    "tiny-imagenet-dino-vit-tiny": Recipe(pretraining.tiny_imagenet_dino_vit_tiny, "Cutting: Figs. 2, 3"),
-    "tiny-imagenet-dino-vit-s": Recipe(pretraining.tiny_imagenet_dino_vit_s, "Cutting: Figs. 2, 3"),
+    "tiny-imagenet-dino-vit-tiny": Recipe(pretraining.tiny_imagenet_dino_vit_tiny, "CTS Figs. 2, 3"),
+    "tiny-imagenet-dino-vit-s": Recipe(pretraining.tiny_imagenet_dino_vit_s, "CTS Figs. 2, 3"),
     "tiny-imagenet-vit-tiny-finetune": Recipe(pretraining.tiny_imagenet_vit_tiny_finetune, "Table 5"),
     "tiny-imagenet-vit-s-finetune": Recipe(pretraining.tiny_imagenet_vit_s_finetune, "Table 5"),
     "imagenet-mae-vit-b": Recipe(pretraining.imagenet_mae_vit_b, "Table 5"),
-    "imagenet-dino-vit-s": Recipe(pretraining.imagenet_dino_vit_s, "Cutting: Figs. 2, 3"),
+    "imagenet-dino-vit-s": Recipe(pretraining.imagenet_dino_vit_s, "CTS Figs. 2, 3"),
     "imagenet-vit-b-finetune": Recipe(pretraining.imagenet_vit_b_finetune, "Table 5"),
 }
 

@@ -167,8 +167,8 @@ def tiny_imagenet_dino_vit_tiny(*, epochs: int = 100, batch_size: int = 512) -> 
     """DINO of ViT-Tiny on Tiny-ImageNet, 64 px, patch 8: Cutting the Skip, Figs. 2, 3 and its dense probes, small.
 
     command   wellcond train tiny-imagenet-dino-vit-tiny --data FOLDER    (train/ and val/, or parquet shards)
-    variants  --model.cut-attention-skips --model.cut-mlp-skips, --model.patch-size 4 --dino.local-size 28,
-              --epochs 300
+    variants  --model.cut-attention-skips --model.cut-mlp-skips --model.init.method skipless --model.init.alpha 1.8
+              --model.init.beta 1, --optim.name soap, --model.patch-size 4 --dino.local-size 28, --epochs 300
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
     time      not measured
     expected  not measured
@@ -181,8 +181,8 @@ def tiny_imagenet_dino_vit_s(*, epochs: int = 100, batch_size: int = 512) -> Tra
     """DINO of ViT-S on Tiny-ImageNet, 64 px, patch 8: Cutting the Skip, Figs. 2, 3 and its dense probes, small.
 
     command   wellcond train tiny-imagenet-dino-vit-s --data FOLDER    (train/ and val/, or parquet shards)
-    variants  --model.cut-attention-skips --model.cut-mlp-skips, --model.patch-size 4 --dino.local-size 28,
-              --epochs 300
+    variants  --model.cut-attention-skips --model.cut-mlp-skips --model.init.method skipless --model.init.alpha 1.8
+              --model.init.beta 1, --optim.name soap, --model.patch-size 4 --dino.local-size 28, --epochs 300
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
     time      not measured
     expected  not measured
@@ -195,7 +195,8 @@ def imagenet_dino_vit_s(*, epochs: int = 300, batch_size: int = 1024) -> TrainCo
     """DINO of ViT-S/16 on ImageNet-1K: Cutting the Skip, Figs. 2, 3 and its dense probes.
 
     command   torchrun --nproc-per-node 16 -m wellcond train imagenet-dino-vit-s --data FOLDER --out runs/dino-vit-s
-    variants  --model.cut-attention-skips --model.cut-mlp-skips
+    variants  --model.cut-attention-skips --model.cut-mlp-skips --model.init.method skipless --model.init.alpha 1.8
+              --model.init.beta 1, --optim.name soap
     hardware  16 GPUs, or fewer with --accumulate; FOLDER has train/ and val/, or train-*.parquet and val-*.parquet
     time      not measured
     expected  not measured

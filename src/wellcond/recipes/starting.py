@@ -153,14 +153,14 @@ def _check_model(config: TrainConfig) -> None:
     size = config.model.image_size
     try:
         model = build_model(config.model, config.seed)
+        build_objective(config, model)
         with torch.no_grad():
             model.eval()(torch.zeros(1, 3, size, size))
-    except (AssertionError, RuntimeError, TypeError) as error:  # of timm
+    except (ArithmeticError, AssertionError, RuntimeError, TypeError) as error:  # of timm
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"{config.model.name} does not take these sizes: {why[:150]}; look at the --model options"
         ) from None
-    build_objective(config, model)
     if config.pretrained is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # told when training begins
