@@ -13,7 +13,7 @@ measured says so. Variants are options on top of a recipe (`--model.graying.meth
 
 >>> config = get("cifar10-vit-tiny", epochs=20, **{"optim.lr": 5e-4, "model.graying.method": "dct"})
 >>> config.optim.warmup_epochs, config.model.graying.method  # a recipe scales its warm-up with its epochs
-(4, 'dct')
+(4.0, 'dct')
 """
 
 import difflib
