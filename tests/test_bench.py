@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import numpy as np
 import pyarrow
@@ -241,6 +242,27 @@ def test_soap_alone_where_the_other_is_not_installed(tmp_path, monkeypatch):
     rows = {r["name"]: r for r in result["rows"]}
     assert "pip install pytorch-optimizer" in rows["pytorch-optimizer"]["failed"]
     assert "speedup" not in rows["SOAP"] and rows["SOAP"]["step_ms"] > 0
+
+
+def test_quick_tokencut(tmp_path):
+    from wellcond.bench import tokencut
+
+    result = tokencut.run(BenchConfig(what="tokencut", out=tmp_path, quick=True))
+    check_result(result, tmp_path / "bench-tokencut.json")
+    assert {row["tokens"] for row in result["rows"]} == {16, 64}
+    for row in result["rows"]:
+        if row["ours"]:
+            assert row["error_boxes"] in (0, None)
+            assert row["num_checked"] + row["num_tied"] == 2
+    assert len({bar["name"] for bar in result["bars"]}) == 6
+
+
+def test_tokencut_without_scipy_is_a_line(tmp_path, monkeypatch):
+    from wellcond.bench import tokencut
+
+    monkeypatch.setitem(sys.modules, "scipy.linalg", None)
+    with pytest.raises(ValueError, match="scipy"):
+        tokencut.run(BenchConfig(what="tokencut", out=tmp_path, quick=True))
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ from recipe_cases import FINETUNE, NAMES, WITHOUT_LABELS, stand_in
 
 from wellcond import recipes
 from wellcond.cli import main
-from wellcond.config import AugmentConfig, TrainConfig, from_json, to_json
+from wellcond.config import AugmentConfig, TrainConfig, changed_fields, from_json, to_json
 from wellcond.runs import Run
 from wellcond.training import build_model
 
@@ -58,8 +58,23 @@ def test_imagenet_is_trained_as_deit_does(name):
     assert (config.epochs, optim.warmup_epochs, optim.weight_decay, optim.lr) == (300, 5, 0.05, 1e-3)
     assert (augment.mixup, augment.cutmix, augment.erase, augment.smoothing) == (0.8, 1.0, 0.25, 0.1)
     assert (augment.crop, augment.randaugment, augment.repeats) == ("resized", "rand-m9-mstd0.5-inc1", 3)
-    assert (config.model.drop_path, config.model.num_classes, config.model.image_size) == (0.1, 1000, 224)
+    drop_path = 0.0 if name.endswith("-skipless") else 0.1
+    assert (config.model.drop_path, config.model.num_classes, config.model.image_size) == (drop_path, 1000, 224)
     assert recipes.get(name, batch_size=512).optim.lr == 5e-4
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-skipless")])
+def test_a_skipless_recipe_changes_the_model_alone(name):
+    config, base = recipes.get(name), recipes.get(name.removesuffix("-skipless"))
+    assert set(changed_fields(base, config)) - {"model.drop_path"} == {
+        "recipe",
+        "model.cut_attention_skips",
+        "model.cut_mlp_skips",
+        "model.init.method",
+    }
+    init = config.model.init
+    assert (config.model.cut, config.model.drop_path) == ("both", 0.0)
+    assert (init.method, init.alpha, init.beta, init.c) == ("skipless", (2.0,), (0.6,), (3.0,))
 
 
 @pytest.mark.parametrize("name", [name for name in WITHOUT_LABELS if "-mae" in name and "procedural" not in name])
@@ -154,31 +169,40 @@ def trained(name: str, tmp_path, *options: str, out: str = "run") -> Run:
     return run
 
 
+SHALLOW = {  # blocks of those that would take longest
+    "imagenet-vit-b": "4",
+    "imagenet-vit-b-skipless": "1",
+    "imagenet-cait-s24": "6",
+    "imagenet-mae-vit-b": "4",
+    "imagenet-dino-vit-s": "4",
+    **{name: "2" for name in NAMES if name.startswith("tiny-imagenet") and "-vit-s" in name},
+}
+
+
+def shallow(name: str) -> list[str]:
+    return ["--model.options", "depth", SHALLOW[name]] if name in SHALLOW else []
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("imagenet")])
 def test_two_steps(name, tmp_path, capsys):
-    shallow = ["--model.options", "depth", "3"] if "-vit-s" in name else []
+    words = shallow(name)
     if name in FINETUNE:
-        trained(FINETUNE[name], tmp_path, "--monitor-every=0", *shallow, out="before")
+        trained(FINETUNE[name], tmp_path, "--monitor-every=0", *words, out="before")
         shutil.rmtree(tmp_path / "data")
-        shallow += ["global_pool", "avg"] if shallow else []
-        shallow += [f"--pretrained={tmp_path / 'before'}"]
-    run = trained(name, tmp_path, *shallow)
+        words += ["global_pool", "avg"] if words else []
+        words += [f"--pretrained={tmp_path / 'before'}"]
+    run = trained(name, tmp_path, *words)
     probes = [row for row in run.rows() if row["kind"] == "probe"]
     assert any(row["quantity"] == "log_kappa" and row["value"] is not None for row in probes)
     assert ("val_loss" in next(row for row in run.rows() if row["kind"] == "eval")) == (name in WITHOUT_LABELS)
-
-
-# blocks of those that would take longest
-SHALLOW = {"imagenet-vit-b": "4", "imagenet-cait-s24": "6", "imagenet-mae-vit-b": "4", "imagenet-dino-vit-s": "4"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*IMAGENET, "imagenet-mae-vit-b", "imagenet-dino-vit-s"])
 def test_two_steps_of_imagenet(name, tmp_path, capsys):
     """At 224 px and with everything that the recipe has, but each picture twice in a batch of two."""
-    depth = ["--model.options", "depth", SHALLOW[name]] if name in SHALLOW else []
     repeats = [] if name in WITHOUT_LABELS else ["--data.augment.repeats=2"]
-    trained(name, tmp_path, *repeats, "--monitor-every=0", "--keep=1", *depth)
+    trained(name, tmp_path, *repeats, "--monitor-every=0", "--keep=1", *shallow(name))
 
 
 @pytest.mark.slow
@@ -192,6 +216,7 @@ def test_two_steps_of_fine_tuning_on_imagenet(tmp_path, capsys):
 
 MILLIONS = {  # of weights, as the papers of these models have them
     "cifar10-vit-tiny": 5.4,
+    "tiny-imagenet-vit-s": 21.5,
     "imagenet-vit-s": 22.1,
     "imagenet-vit-b": 86.6,
     "imagenet-swin-s": 49.6,
@@ -205,7 +230,7 @@ MILLIONS = {  # of weights, as the papers of these models have them
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_is_the_one_that_is_meant(name):
     with torch.device("meta"):  # shapes only
-        model = build_model(recipes.get(name).model)
+        model = build_model(recipes.get(name).model, initialized=False)
     count = sum(p.numel() for p in model.parameters()) / 1e6
     assert count == pytest.approx(MILLIONS.get(name, count), rel=0.02)
     assert count > 0

@@ -12,6 +12,7 @@ import pytest
 import safetensors.torch
 import timm
 import torch
+from recipe_cases import stand_in
 from training_cases import final
 
 import wellcond as wc
@@ -77,6 +78,24 @@ def test_load_evaluate_diagnose(straight, tmp_path, capsys):
     torch.testing.assert_close(exported(images), model(images))
     diagnosis = wc.diagnose(model, images, jacobian=False, advice=False)
     assert diagnosis.rows
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "soap"])
+def test_a_recipe_without_skips_through_the_command_line(optimizer, tmp_path, capsys):
+    """Two steps → diagnose → evaluate → report."""
+    data = stand_in(tmp_path / "data", 32, 10)
+    words = [f"--data={data}", f"--data.cache={tmp_path / 'cache'}", "--epochs=1", "--batch-size=2", "--log-every=1"]
+    words += ["--device=cpu", "--model.options", "embed_dim", "24", "depth", "2", "num_heads", "3"]
+    words += ["--optim.name", optimizer, "--optim.betas", "0.95", "0.95", "--model.anneal-skips", "0.5"]
+    run = tmp_path / "runs" / optimizer
+    assert main(["train", "cifar10-vit-tiny-skipless", *words, "--out", str(run)]) == 0
+    assert json.loads((run / "summary.json").read_text())["steps"] == 2
+    common = ["--device=cpu", "--images=2", "--no-jacobian", "--json", str(tmp_path / "d.json")]
+    assert main(["diagnose", str(run), *common]) == 0
+    assert main(["evaluate", str(run), "--device=cpu"]) == 0
+    assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
+    assert "cifar10-vit-tiny-skipless" in (tmp_path / "report.html").read_text()
+    assert wc.diagnosis.Diagnosis.from_json(tmp_path / "d.json").rows
 
 
 def test_diagnose_takes_a_run_as_it_was_trained(straight, tmp_path, capsys):

@@ -148,7 +148,7 @@ def test_options_go_on_top_of_the_recipe():
 
 @pytest.mark.parametrize("words", [["--epochs", "20"], ["--epochs=20"]])
 def test_warm_up_follows_the_epochs_unless_it_is_given(words):
-    assert config_of("cifar10-vit-tiny", *words).optim.warmup_epochs == 1
+    assert config_of("cifar10-vit-tiny", *words).optim.warmup_epochs == 4
     assert config_of("cifar10-vit-tiny", *words, "--optim.warmup-epochs", "3").optim.warmup_epochs == 3
 
 

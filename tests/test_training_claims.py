@@ -82,7 +82,7 @@ def keys(content):
 
 def numbers(content):
     """Everything that does not depend on the clock or the machine."""
-    clock = {"seconds", "date", "commit", "hardware", "taken_from"}
+    clock = {"seconds", "images_per_s", "date", "commit", "hardware", "taken_from"}
     return [{k: v for k, v in run.items() if k not in clock} for run in content["runs"]]
 
 

@@ -51,7 +51,7 @@ VERBS = {
     "evaluate": Verb(
         "",
         "judging",
-        "judge a trained run: top-1 and top-5",
+        "judge trained runs: top-1, k-NN, probes, segmentation, object discovery, PCA maps",
         needs="a run directory: wellcond evaluate runs/x",
     ),
     "report": Verb(
@@ -64,8 +64,8 @@ VERBS = {
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",
-        "time graying, spectra, a diagnosis, training or SOAP, write results/bench-*.json",
-        needs="graying, spectral, diagnose, train or soap: wellcond bench graying",
+        "time one of our parts against what you would pick otherwise, write results/bench-*.json",
+        needs="graying, spectral, diagnose, train, soap or tokencut: wellcond bench graying",
     ),
     "reproduce": Verb(
         "ReproduceConfig",

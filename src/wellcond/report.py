@@ -110,11 +110,12 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A picture with its caption."""
+    """A picture with its caption. `when`, as that of a trace, where its gallery has choices."""
 
     pixels: NDArray[np.uint8]  # (H, W, 3) or (H, W)
     title: str
     note: str = ""
+    when: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -136,6 +137,7 @@ class StoredPicture:
     png: str
     title: str
     note: str = ""
+    when: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -153,12 +155,23 @@ class StoredPicture:
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """Pictures in groups of `columns`, two groups in a row on a wide screen; 0: as many as fit."""
+    """Pictures in groups of `columns`, two groups in a row on a wide screen; 0: as many as fit.
+
+    With `choices`, a picture whose `when` does not hold is hidden; for each choice there should be the same number."""
 
     kind: ClassVar[str] = "gallery"
     pictures: Sequence[Picture | StoredPicture]
     columns: int = 0
     caption: str = ""
+    choices: Sequence[Choice] = ()
+
+    def shown_at_first(self, picture: Picture | StoredPicture) -> bool:
+        start = {choice.name: choice.start for choice in self.choices}
+        return all(start.get(name, option) == option for name, option in picture.when.items())
+
+    @property
+    def num_shown(self) -> int:
+        return sum(self.shown_at_first(picture) for picture in self.pictures)
 
 
 Item = Numbers | Cards | Table | Figure | Gallery

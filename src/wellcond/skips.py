@@ -80,6 +80,21 @@ def set_gains(
     return model
 
 
+def share_gain(model: Model, gain: Tensor, attention: bool = True, mlp: bool = True) -> Model:
+    """Let one 0-d tensor be the gain of these skips in all blocks; returns the same object.
+
+    Whoever writes the tensor changes the gain of the next forward, also of a compiled one and of a CUDA graph, which
+    read it anew. A branch is then dropped by drop-path whatever the gain is.
+    """
+    if gain.ndim:
+        raise ValueError(f"gain has the shape {tuple(gain.shape)}; give one number as a 0-d tensor")
+    for block in adapt(model):
+        for name, asked in (("attention", attention), ("mlp", mlp)):
+            if asked and _has(block, name):
+                setattr(block, f"{name}_gain", gain)
+    return model
+
+
 def _number(name: str, value: Any) -> float:
     number = as_number(value)
     if not math.isfinite(number):

@@ -20,11 +20,14 @@ SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
 Sink = Callable[[str, Tensor], None]
 
 
-def add_skip(x: Tensor, branch: Tensor, gain: float, branch_first: bool = False) -> Tensor:
+def add_skip(x: Tensor, branch: Tensor, gain: float | Tensor, branch_first: bool = False) -> Tensor:
     """gain · x + branch. At 1 the sum of the original, bit for bit; at 0 x takes no part, so there is no 0·inf.
 
-    The first operand decides the strides of a sum, and those decide which kernels run on it later.
+    The first operand decides the strides of a sum, and those decide which kernels run on it later. A tensor is not
+    asked for its value: that would wait for the device, and a compiled or captured step would keep it for ever.
     """
+    if isinstance(gain, Tensor):
+        return gain * x + branch
     if gain == 1.0:
         return branch + x if branch_first else x + branch
     if gain == 0.0:
@@ -50,10 +53,14 @@ class Adapted(nn.Module):
     reads_normalised: ClassVar[bool] = True  # or the stream itself: the norm comes after the branch, or there is none
     num_prefix: ClassVar[int | None] = None  # class and register tokens among its tokens; None: all the model's
     no_map: ClassVar[str] = ""  # why there is no softmax attention over tokens, where there is none
+    no_keys: ClassVar[str] = (
+        ""  # why there is no key for each token, to be compared with all others, where there is none
+    )
+    carries_patches: ClassVar[bool] = True  # or does it only write to the class token?
 
-    attention_gain: float
-    mlp_gain: float
-    lpi_gain: float
+    attention_gain: float | Tensor  # a number, or one 0-d tensor that somebody writes (skips.share_gain)
+    mlp_gain: float | Tensor
+    lpi_gain: float | Tensor
     _sinks: tuple[Sink, ...]
     _tells: bool  # is this the one block that warns when weights trained with a skip are loaded without it?
     _context: "tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]] | None"
@@ -85,12 +92,12 @@ class Adapted(nn.Module):
             self._context = (tuple(x.shape[1:]), tuple(_detached(value) for value in args), kept)
         tap(self, "sab_in", x)
 
-    def close(self, part: str, x: Tensor, branch: Tensor, gain: float, drop_path: Any) -> Tensor:
+    def close(self, part: str, x: Tensor, branch: Tensor, gain: float | Tensor, drop_path: Any) -> Tensor:
         """gain · x + drop_path(branch), with the sites `part`_out and `part`_sum.
 
         Without a skip a branch is never dropped: nothing would be left of the image (spec: "drop-path off").
         """
-        if gain != 0.0:
+        if isinstance(gain, Tensor) or gain != 0.0:
             branch = drop_path(branch)
         tap(self, f"{part}_out", branch)
         x = add_skip(x, branch, gain, self.branch_first)
@@ -100,7 +107,7 @@ class Adapted(nn.Module):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         """Gains other than 1 go into the state dict's metadata, where torch keeps its versions; its names stay."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        gains = {gain: getattr(self, gain) for gain in self.gains}
+        gains = {gain: float(getattr(self, gain)) for gain in self.gains}
         if any(gain != 1.0 for gain in gains.values()) and hasattr(destination, "_metadata"):
             destination._metadata[prefix[:-1]]["gains"] = gains
 

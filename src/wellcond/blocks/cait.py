@@ -35,6 +35,8 @@ class CaiT(Adapted):
 class CaiTClass(Adapted):
     num_prefix = 1
     no_map = "only the class token asks, so its map is 1 × n"
+    no_keys = "only the class token asks"
+    carries_patches = False
     gamma_1: Tensor
     gamma_2: Tensor
     drop_path: Any

@@ -17,6 +17,7 @@ from wellcond.blocks.adapted import Adapted, PreNorm, keep
 
 class PVTv2(PreNorm):
     needs_context = True
+    no_keys = "its keys are pooled, so a token has none of its own"
 
     def attention_branch(self, y: Tensor, feat_size: Any) -> Tensor:
         return self.attn(y, feat_size)
@@ -28,6 +29,7 @@ class PVTv2(PreNorm):
 class MaxViT(PreNorm):
     layout = "nhwc"
     needs_context = True
+    no_keys = "it attends in windows, so tokens of two windows are never compared"
     ls1: Any
     ls2: Any
     _partition_attn: Any
@@ -51,6 +53,7 @@ class ConvMixer(Adapted):
     attends = False
     reads_normalised = False
     no_map = "it mixes tokens by a depthwise convolution"
+    no_keys = no_map
     fn: nn.Module
 
     def normalise(self, which: str, x: Tensor) -> Tensor:

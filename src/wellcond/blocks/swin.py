@@ -15,6 +15,7 @@ from wellcond.blocks.adapted import Adapted
 class Swin(Adapted):
     layout = "nhwc"
     needs_context = True
+    no_keys = "it attends in windows, so tokens of two windows are never compared"
     _attn: Any
 
     def attention_branch(self, y: Tensor) -> Tensor:

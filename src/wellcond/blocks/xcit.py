@@ -18,6 +18,7 @@ class XCiT(Adapted):
     num_prefix = 0  # the class token joins after these blocks
     needs_context = True  # height and width, for the convolutions of the local patch interaction
     no_map = "it attends over channels, so its maps are d_h × d_h"
+    no_keys = "it attends over channels, so no token is compared with another"
     gamma1: Tensor
     gamma2: Tensor
     gamma3: Tensor
@@ -47,6 +48,8 @@ class XCiT(Adapted):
 class XCiTClass(Adapted):
     num_prefix = 1
     no_map = "only the class token asks, so its map is 1 × n"
+    no_keys = "only the class token asks"
+    carries_patches = False
     gamma1: Any
     gamma2: Any
     tokens_norm: bool

@@ -43,6 +43,8 @@ class InitConfig:
     """Entries of Z (skipless)."""
     temperature: tuple[float, ...] = (1.0,)
     """Factor on the logits, folded into W_Q (skipless)."""
+    calibrate: bool = False
+    """Find the temperatures on the pictures of the monitor, so that attention stays diagonal over depth (skipless)."""
 
     def __post_init__(self) -> None:
         check_one_of("init.method", self.method, ("default", "skipless", "mimetic"))
@@ -53,6 +55,10 @@ class InitConfig:
                 raise ValueError(f"init.{name} is empty; give one number, or one for each block")
             for value in values:
                 check_number(f"init.{name}", value, positive=name in ("c", "temperature"))
+        if self.calibrate and self.temperature != (1.0,):
+            raise ValueError(
+                f"init.calibrate finds what init.temperature {self.temperature} sets; leave one of them out"
+            )
         if self.method != "skipless" and (changed := _changed(self)):
             raise ValueError(
                 f"init.{changed} is {getattr(self, changed)}, which only the skipless initialization has; "
@@ -89,6 +95,8 @@ class ModelConfig:
     """Train without the skips around attention."""
     cut_mlp_skips: bool = False
     """Train without the skips around the MLPs."""
+    anneal_skips: float = 0.0
+    """Share of the run over which the gain of the skips that are cut falls from 1 to 0; 0: without them at once."""
     graying: GrayingConfig = GrayingConfig()
     activation: Literal["gelu", "centred-gelu", "tat"] = "gelu"
     """Of the MLPs: gelu is the model's own; centred-gelu and tat keep tokens apart."""
@@ -100,6 +108,9 @@ class ModelConfig:
             check_at_least("model.patch_size", self.patch_size, 1, example=16)
         check_at_least("model.num_classes", self.num_classes, 0, example=10)
         check_within("model.drop_path", self.drop_path, 0, 1, brackets="[)", example=0.1)
+        check_within("model.anneal_skips", self.anneal_skips, 0, 1, example=0.5)
+        if self.anneal_skips:
+            self._check_annealing()
         check_one_of("model.attention", self.attention, ("softmax", "linear"))
         check_one_of("model.activation", self.activation, ("gelu", "centred-gelu", "tat"))
         if self.k is not None:
@@ -109,6 +120,18 @@ class ModelConfig:
         names = [name for name, _ in self.options]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"model.options has {repeated[0]!r} twice; give it once")
+
+    def _check_annealing(self) -> None:
+        if self.cut == "no":
+            raise ValueError(
+                f"model.anneal_skips is {self.anneal_skips}, but no skips are cut; "
+                "say model.cut_attention_skips, model.cut_mlp_skips or both"
+            )
+        if self.drop_path:
+            raise ValueError(
+                f"model.anneal_skips is {self.anneal_skips} with model.drop_path {self.drop_path}, which drops "
+                "branches that soon have no skip beside them; say model.drop_path 0"
+            )
 
     @property
     def cut(self) -> str:

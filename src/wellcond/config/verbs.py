@@ -185,8 +185,8 @@ class ReportConfig:
 class BenchConfig:
     """Time one of our parts against what a user would pick otherwise; writes bench-*.json."""
 
-    what: Literal["graying", "spectral", "diagnose", "train", "soap"]
-    """What to time: graying, spectral, diagnose, train or soap."""
+    what: Literal["graying", "spectral", "diagnose", "train", "soap", "tokencut"]
+    """What to time: graying, spectral, diagnose, train, soap or tokencut."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
@@ -234,6 +234,11 @@ class ReproduceConfig:
         "asa-table2",
         "asa-table3",
         "asa-table4",
+        "cts-rates",
+        "cts-table1",
+        "cts-fig1",
+        "cts-init-depth",
+        "cts-beyond",
     ]
     """Which claim."""
     seeds: int = 3

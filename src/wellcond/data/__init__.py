@@ -4,6 +4,7 @@ sources      a name or a path → a source: `open_source`;  splits  its training
 records      what a source is, and what one picture of it is before it is decoded
 parquet      shards in the hub's schema       folders  image folders       generated  the procedural pictures
 arrays       CIFAR-10, CIFAR-100, Fashion-MNIST                            hubsets    sets of the hub (extra)
+layouts      VOC, COCO and ADE20K as they lie on disk (voc, coco, ade20k)   annotations  masks and boxes of any source
 reading      some pictures of a source, decoded in threads; damaged ones named, skipped and replaced
 batches      pictures → the batches of tensors that a timm model wants, to look at it
 procedural   generated pictures with class, mask and box: deterministic, offline, numpy only

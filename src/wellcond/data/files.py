@@ -64,21 +64,23 @@ def read_image(
     patch_size: int = 1,
     crop: bool = False,
     resize: int | None = None,
+    upright: bool = True,
 ) -> NDArray[np.uint8]:
-    """The picture, upright and in RGB, from the file or from its `content`, for which `path` is only the name.
+    """The picture in RGB, from the file or from its `content`, for which `path` is only the name.
 
-    `resize` brings the shorter side to that many pixels and cuts the centre square; `crop` cuts both sides to
-    the nearest multiple of `patch_size`, from the centre.
+    `upright` turns it as its EXIF says. `resize` brings the shorter side to that many pixels and cuts the centre
+    square; `crop` cuts both sides to the nearest multiple of `patch_size`, from the centre.
     """
     with _opened(path, content) as image:
-        upright = _eight_bits(ImageOps.exif_transpose(image)).convert("RGB")
+        turned = ImageOps.exif_transpose(image) if upright else image
+        picture = _eight_bits(turned).convert("RGB")
     if resize is not None:
-        return centre_square(upright, resize)
+        return centre_square(picture, resize)
     if crop:
-        width, height = (side - side % patch_size for side in upright.size)
-        left, top = (upright.width - width) // 2, (upright.height - height) // 2
-        upright = upright.crop((left, top, left + width, top + height))
-    return np.asarray(upright)
+        width, height = (side - side % patch_size for side in picture.size)
+        left, top = (picture.width - width) // 2, (picture.height - height) // 2
+        picture = picture.crop((left, top, left + width, top + height))
+    return np.asarray(picture)
 
 
 def centre_square(image: Image.Image, side: int) -> NDArray[np.uint8]:

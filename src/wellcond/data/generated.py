@@ -18,6 +18,8 @@ class GeneratedSource:
 
     title = "procedural"
     classes = CLASSES
+    fields = EXTRAS
+    num_segments = len(CLASSES) + 1  # and the background
 
     def __init__(self, length: int, *, size: int = 224, seed: int = 0) -> None:
         self.length, self.size, self.seed = length, size, seed

@@ -46,9 +46,13 @@ class ParquetSource:
         columns = [_table(shard, [LABEL]).column(LABEL) for shard in self.shards]
         return np.concatenate([column.fill_null(-1).to_numpy() for column in columns]).astype(np.int64)
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The other columns."""
+        return tuple(name for name in self.columns if name not in (self.picture, LABEL))
+
     def records(self, indices: Sequence[int], extras: Sequence[str] = ()) -> Iterator[Record]:
-        known = [name for name in self.columns if name not in (self.picture, LABEL)]
-        refuse_extras(self.title, extras, known)
+        refuse_extras(self.title, extras, self.fields)
         wanted = [self.picture, *([LABEL] if LABEL in self.columns else []), *extras]
         for number, shard in enumerate(self.shards):
             low, high = np.searchsorted(indices, self.starts[number : number + 2])

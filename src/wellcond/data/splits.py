@@ -4,6 +4,7 @@ procedural[:COUNT]                 generated; the halves have different seeds, s
 cifar10 | cifar100 | fashion-mnist [:FOLDER]    their own train and test files
 hf:NAME                            a set of the hub (extra)
 a folder with train/ and val/      that half of it, as ImageNet is laid out
+a folder of VOC, COCO or ADE20K    that half of it, with masks and boxes; or a list of its pictures (layouts.py)
 a folder of train-*.parquet, val-*.parquet     the shards of that half, also in data/ inside
 a pattern such as DIR/train-*.parquet, a file, any other folder     all of it: the name says which half
 """
@@ -13,6 +14,7 @@ from typing import Literal
 
 from .arrays import CIFAR, FASHION, open_cifar, open_fashion_mnist
 from .generated import GeneratedSource
+from .layouts import open_layout
 from .records import Source
 from .sources import PROCEDURAL, open_source
 
@@ -36,7 +38,8 @@ def open_split(name: str, split: Split, *, image_size: int, download: bool = Fal
         from .hubsets import HubSource  # pyarrow takes a while to import
 
         return HubSource(tail, split)
-    return _from_path(Path(name).expanduser(), split)
+    path = Path(name).expanduser()
+    return open_layout(path, split) or _from_path(path, split)
 
 
 def _count(name: str, tail: str, split: Split) -> int:

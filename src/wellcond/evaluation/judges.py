@@ -1,33 +1,26 @@
 """What a judge is, and which there are.
 
 A judge looks at a `Subject` and yields (name, value) pairs. It gets both halves of the set, for judges that learn
-something of their own on the training half (neighbours, a linear probe) as well as for those that only count; what a
-judge needs besides (masks, boxes) belongs to the records of the source behind it.
+something of their own on the training half (neighbours, a probe) as well as for those that only count. The last layer
+has the plain name, layer 3 has `name@3`; which layers is in the settings. What can be shown goes to `subject.show`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from wellcond.evaluation import discovery, linear, segmentation
 from wellcond.evaluation.accuracy import count_correct
-
-Half = Literal["train", "val"]
-Batches = Iterable[tuple[Tensor, Tensor]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A trained model, in eval mode on its device, and the pictures to judge it on."""
-
-    model: nn.Module
-    forward: Callable[[Tensor], Tensor]
-    """The model's call in the precision that it was trained in."""
-    batches: Callable[[Half], Batches]
-    """Normalised images (B, C, H, W) and labels (B,) of a half, each picture once, in order, without augmentation."""
-    num_classes: int
-
+from wellcond.evaluation.features import Backbone
+from wellcond.evaluation.knn import count_top, knn_votes
+from wellcond.evaluation.pca import colours, principal_components
+from wellcond.evaluation.scenes import by_size, stacked
+from wellcond.evaluation.subject import Subject
+from wellcond.evaluation.tokencut import token_cut
 
 Judge = Callable[[Subject], Iterator[tuple[str, float]]]
 
@@ -40,4 +33,156 @@ def judge_accuracy(subject: Subject) -> Iterator[tuple[str, float]]:
     yield "images", images
 
 
-JUDGES: dict[str, Judge] = {"accuracy": judge_accuracy}
+def judge_knn(subject: Subject) -> Iterator[tuple[str, float]]:
+    """Top-1 and top-5 of the nearest neighbours among the training half, in percent."""
+    k, temperature = subject.settings.k, subject.settings.temperature
+    for seen in _pooled(subject):
+        votes = knn_votes(seen.train, seen.labels, seen.test, seen.num_classes, k=k, temperature=temperature)
+        yield from _tops(votes, seen)
+    yield "k", k
+
+
+def judge_linear(subject: Subject) -> Iterator[tuple[str, float]]:
+    """Top-1 and top-5 of a linear probe in percent; its learning rate was chosen on the training half alone."""
+    schedule = linear.Schedule(epochs=subject.settings.probe_epochs)
+    for seen in _pooled(subject):
+        probe = linear.probe(seen.train, seen.labels, seen.num_classes, schedule=schedule)
+        yield from _tops(probe.head(seen.test)[0], seen)
+        yield seen.named("rate"), probe.rate
+
+
+def judge_segmentation(subject: Subject) -> Iterator[tuple[str, float]]:
+    """Mean IoU of dense linear probes in percent: of each layer, and of four layers together (multi_scale)."""
+    backbone = Backbone(subject.model, subject.forward)
+    layers, quarters = backbone.layers(subject.settings.layers), backbone.quarters()
+    needed = tuple(sorted({*layers, *quarters}))
+
+    def read(images: Tensor) -> Mapping[str, Tensor]:
+        tokens = backbone.read(images, needed, "patches")
+        maps = {layer: x.float().mT.unflatten(-1, _grid(backbone, images, x)) for layer, x in tokens.items()}
+        size = maps[quarters[-1]].shape[2:]
+        joint = torch.cat([nn.functional.interpolate(maps[layer], size=size) for layer in quarters], 1)
+        return {str(layer): maps[layer] for layer in layers} | {"-1": joint}
+
+    settings = subject.settings
+    schedule = segmentation.Schedule(epochs=settings.segmentation_epochs, rate=settings.segmentation_rate)
+    heads = segmentation.train_heads(read, subject.segments("train"), subject.num_segments, schedule)
+    matrices, seen = dict.fromkeys(heads, torch.zeros(())), 0
+    with torch.no_grad():
+        for images, masks in subject.segments("val"):
+            for name, x in read(images).items():
+                found = segmentation.upsampled(heads[name](x), masks).argmax(1)
+                matrices[name] = matrices[name] + segmentation.confusion(masks, found, subject.num_segments)
+                for place in range(min(len(found), settings.pictures - seen)):
+                    subject.show("segments", int(name), seen + place, found[place].cpu().numpy())
+            seen += len(masks)
+    for layer in layers:
+        yield _name("miou", layer, backbone), 100 * segmentation.mean_iou(matrices[str(layer)])
+    yield "miou_multi_scale", 100 * segmentation.mean_iou(matrices["-1"])
+    yield "images", seen
+
+
+def judge_discovery(subject: Subject) -> Iterator[tuple[str, float]]:
+    """TokenCut on attention keys: CorLoc, foreground IoU, and how many pictures have no unique answer, in percent."""
+    backbone = Backbone(subject.model, subject.forward)
+    backbone.check_keys()
+    layers, patch = backbone.layers(subject.settings.layers), backbone.patch_size
+    scores = {layer: discovery.Score() for layer in layers}
+    for scenes in by_size(subject.scenes("val"), subject.settings.batch_size, patch):
+        images = stacked(scenes, patch, backbone.device)
+        for layer, keys in backbone.read(images, layers, "keys").items():
+            cut = token_cut(keys, backbone.grid(images))
+            boxes = discovery.add(scores[layer], cut, scenes, patch)
+            for scene, box, component in zip(scenes, boxes, cut.component.cpu().numpy(), strict=True):
+                if scene.index < subject.settings.pictures:
+                    found = discovery.object_mask(component, scene, patch)
+                    subject.show("object", layer, scene.index, (box.tolist(), found))
+    for layer, score in scores.items():
+        if not score.pictures:
+            raise ValueError("there are no pictures to discover objects in; check the validation source")
+        for what, value in score.values().items():
+            yield _name(what, layer, backbone), value
+    yield "images", scores[layers[-1]].pictures
+
+
+def judge_pca(subject: Subject) -> Iterator[tuple[str, float]]:
+    """Maps of the first three principal components of the first pictures, and the share of variance they explain."""
+    backbone = Backbone(subject.model, subject.forward)
+    layers, patch = backbone.layers(subject.settings.layers), backbone.patch_size
+    shares: dict[int, list[float]] = {layer: [] for layer in layers}
+    first = islice(subject.scenes("val"), subject.settings.pictures)
+    for scenes in by_size(first, subject.settings.batch_size, patch):
+        images = stacked(scenes, patch, backbone.device)
+        for layer, tokens in backbone.read(images, layers, "patches").items():
+            scores, share = principal_components(tokens)
+            shares[layer] += share.sum(1).tolist()
+            for scene, picture in zip(scenes, colours(scores, _grid(backbone, images, tokens)), strict=True):
+                subject.show("pca", layer, scene.index, picture.cpu().numpy())
+    for layer, found in shares.items():
+        if not found:
+            raise ValueError("there are no pictures to make PCA maps of; check the validation source")
+        yield _name("explained", layer, backbone), 100 * sum(found) / len(found)
+    yield "images", len(shares[layers[-1]])
+
+
+class _Pooled(NamedTuple):
+    """One feature for each picture, of one layer."""
+
+    train: Tensor  # (N, d)
+    labels: Tensor  # (N,)
+    test: Tensor
+    truth: Tensor
+    num_classes: int  # of the labels, which need not be the model's
+    named: Callable[[str], str]
+
+
+def _pooled(subject: Subject) -> Iterator[_Pooled]:
+    """Of each layer, after one pass over both halves."""
+    backbone = Backbone(subject.model, subject.forward)
+    layers = backbone.layers(subject.settings.layers)
+    halves: list[tuple[dict[int, Tensor], Tensor]] = []
+    for half in ("train", "val"):
+        kept: dict[int, list[Tensor]] = {layer: [] for layer in layers}
+        labels = []
+        for images, truth in subject.batches(half):
+            labels.append(truth)
+            for layer, x in backbone.read(images, layers, "pooled").items():
+                kept[layer].append(x if x.dtype == torch.float64 else x.float())
+        if not labels:
+            raise ValueError(f"there are no {half} images; check the source")
+        halves.append(({layer: torch.cat(parts) for layer, parts in kept.items()}, torch.cat(labels)))
+    (train, labels), (test, truth) = halves
+    num_classes = int(torch.maximum(labels.max(), truth.max())) + 1
+    for layer in layers:
+        named = partial(_name, layer=layer, backbone=backbone)
+        yield _Pooled(train[layer], labels, test[layer], truth, num_classes, named)
+
+
+def _tops(scores: Tensor, seen: _Pooled) -> Iterator[tuple[str, float]]:
+    top1, top5 = count_top(scores, seen.truth)
+    yield seen.named("top1"), 100 * top1 / len(seen.truth)
+    yield seen.named("top5"), 100 * top5 / len(seen.truth)
+
+
+def _name(what: str, layer: int, backbone: Backbone) -> str:
+    return what if layer == backbone.num_layers - 1 else f"{what}@{layer}"
+
+
+def _grid(backbone: Backbone, images: Tensor, tokens: Tensor) -> tuple[int, int]:
+    """Of tokens (B, n, d); a pyramid halves its grid from stage to stage."""
+    h, w = backbone.grid(images)
+    while h * w > tokens.shape[1]:
+        h, w = -(-h // 2), -(-w // 2)
+    if h * w != tokens.shape[1]:
+        raise ValueError(f"{tokens.shape[1]} tokens are no grid of a picture with {backbone.grid(images)} patches")
+    return h, w
+
+
+JUDGES: dict[str, Judge] = {
+    "accuracy": judge_accuracy,
+    "knn": judge_knn,
+    "linear": judge_linear,
+    "segmentation": judge_segmentation,
+    "discovery": judge_discovery,
+    "pca": judge_pca,
+}

@@ -1,13 +1,17 @@
-"""`wellcond evaluate RUN`: judges of a trained run → a table, and rows of its evaluation.json. Floor 8.
+"""`wellcond evaluate RUNS`: judges of trained runs → a table, rows of their evaluation.json, a page. Floor 8.
 
 The model is that of the newest whole checkpoint, as it was trained (grayed, skipless, with linear attention, averaged
 where the run keeps an average), in the precision of its training; so with the run's own data it gives the number that
 training ended with. `wellcond.evaluation` judges; this room brings it the model and the pictures.
 
-    options     the options            pictures    both halves of the data, as batches
+    options     the options            pictures    both halves of the data, as batches with labels
+    subjects    a run → who is judged  annotated   pictures with masks and boxes
+    album       what was found         page, drawing    all of it on one page
 """
 
+import dataclasses
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -18,6 +22,10 @@ from .options import EvaluateCommand
 
 if TYPE_CHECKING:
     from ..evaluation import Subject
+    from ..runs import Run
+    from .album import Album
+
+PAGE = "evaluation.html"
 
 
 def parse(arguments: list[str]) -> EvaluateCommand | None:
@@ -25,56 +33,80 @@ def parse(arguments: list[str]) -> EvaluateCommand | None:
 
 
 def run(command: EvaluateCommand) -> None:
-    """Judge the run, keep and print what was found."""
+    """Judge the runs, keep and print what was found."""
+    from ..runs import Run
+    from .subjects import examine
+
+    runs = list(dict.fromkeys(command.runs))
+    examined = [examine(run, command) for run in runs]  # what is wrong with any of them is said before the work
+    albums = []
+    for path, (subject, album, step) in zip(runs, examined, strict=True):
+        directory = Run(path)
+        directory.evaluations()  # a damaged file is told before the work
+        _judge(command, directory, subject, album, step)
+        albums.append(album)
+    if page := _page(command, albums):
+        print(f"→ {page}")
+
+
+def _judge(command: EvaluateCommand, directory: "Run", subject: "Subject", album: "Album", step: int) -> None:
     import torch
 
     from .. import results
     from ..evaluation import JUDGES
-    from ..runs import Run
-    from ..training import checkpoints
 
-    directory = Run(command.run)
-    subject, data = _subject(command)
-    step = checkpoints.steps(directory.checkpoints)[0]
-    words = ["wellcond", "evaluate", str(command.run), "--with", *command.judges]
-    words += ["--data", command.data] if command.data else []
-    origin = results.origin(shlex.join(words), next(subject.model.parameters()).device.type)
-    directory.evaluations()  # a damaged file is told before the work
-    shown = Table("judge", "what", "value", title=f"{command.run}, step {step}, on {data}")
+    settings = dataclasses.asdict(subject.settings)
+    origin = results.origin(_words(command, directory.path), next(subject.model.parameters()).device.type)
     for judge in dict.fromkeys(command.judges):
         try:
             values = dict(JUDGES[judge](subject))
         except torch.OutOfMemoryError:
             remedy = f"choose a --batch-size below {command.batch_size}"
             raise ValueError(f"the GPU has too little memory for {command.batch_size} images; {remedy}") from None
-        directory.add_evaluation({"judge": judge, "data": data, "step": step, "values": values, **origin})
-        for name, value in values.items():
-            shown.add_row(judge, name, f"{value:.2f}" if isinstance(value, float) else str(value))
-    Console(highlight=False).print(shown)
+        album.values[judge] = values
+        row = {"judge": judge, "data": album.data, "step": step, "values": values, "settings": settings}
+        directory.add_evaluation(row | origin)
+    Console(highlight=False).print(_table(album, f"{directory.path}, step {step}, on {album.data}"))
     print(f"→ {directory.path / 'evaluation.json'}")
 
 
-def _subject(command: EvaluateCommand) -> "tuple[Subject, str]":
-    """Everything that can be wrong is looked at here, before the work: the run, the device, the pictures."""
-    import torch
-    from torch import Tensor
+def _table(album: "Album", title: str) -> Table:
+    """A column for each layer; numbers that belong to none stand under the last."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for judge, values in album.values.items():
+        for key, value in values.items():
+            what, _, layer = key.partition("@")
+            found.setdefault((judge, what), {})[layer] = value
+    layers = sorted({layer for row in found.values() for layer in row if layer}, key=int)
+    shown = Table("judge", "what", *(f"layer {layer}" for layer in layers), "last" if layers else "value", title=title)
+    for (judge, what), row in found.items():
+        cells = (row.get(layer) for layer in (*layers, ""))
+        shown.add_row(judge, what, *("" if cell is None else _cell(cell) for cell in cells))
+    return shown
 
-    from ..evaluation import Subject
-    from ..runs import Run
-    from ..training import config_of, load
-    from ..training.processes import choose_device
-    from ..training.step import DTYPES
-    from .pictures import Pictures
 
-    config = config_of(Run(command.run))
-    device = choose_device(command.device)
-    pictures = Pictures(config, command.data, device, command.batch_size)
-    pictures.check()
-    model = load(command.run).to(device)
+def _cell(value: float) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.2f}" if value == 0 or abs(value) >= 0.1 else f"{value:.2g}"
 
-    def forward(images: Tensor) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-            return model(images.to(DTYPES[config.precision])).float()
 
-    subject = Subject(model=model, forward=forward, batches=pictures.batches, num_classes=config.model.num_classes)
-    return subject, command.data or config.data.val
+def _words(command: EvaluateCommand, *runs: Path) -> str:
+    """The command that gives these numbers again."""
+    words = ["wellcond", "evaluate", *map(str, runs), "--with", *command.judges]
+    given = {name: getattr(command, name) for name in ("data", "where", "size", "foreground", "layers")}
+    for name, value in given.items():
+        if value not in (None, (), ("last",)):
+            words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return shlex.join(words)
+
+
+def _page(command: EvaluateCommand, albums: "list[Album]") -> Path | None:
+    """Written where there is something to see: pictures, several layers or models, or when asked for."""
+    pictures = any(album.found for album in albums)
+    if not (pictures or command.html or len(albums) > 1 or command.layers != ("last",)):
+        return None
+    from . import page
+
+    alone = command.runs[0] / PAGE if len(albums) == 1 else Path(PAGE)
+    return page.build(albums, command=_words(command, *command.runs)).write(command.html or alone)

@@ -6,24 +6,76 @@ from typing import Annotated, Literal
 
 import tyro
 
+JudgeName = Literal["accuracy", "knn", "linear", "segmentation", "discovery", "pca"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateCommand:
-    """Judge a trained run; the numbers go into its evaluation.json, too."""
+    """Judge trained runs; the numbers go into the evaluation.json of each, pictures to a page.
 
-    run: Path
-    """The run directory: the --out of wellcond train."""
-    judges: Annotated[tuple[Literal["accuracy"], ...], tyro.conf.arg(name="with")] = ("accuracy",)
-    """Which judges: accuracy (top-1 and top-5)."""
+    wellcond evaluate runs/x --with knn linear segmentation discovery pca --layers all
+    """
+
+    runs: tuple[Path, ...]
+    """Run directories: the --out of wellcond train."""
+    judges: Annotated[tuple[JudgeName, ...], tyro.conf.arg(name="with")] = ("accuracy",)
+    """Which judges: accuracy (the model's own head), knn, linear (a probe), segmentation (a dense probe, mIoU),
+    discovery (TokenCut: CorLoc, foreground IoU), pca (maps of patch features)."""
+    layers: tuple[str, ...] = ("last",)
+    """Of which blocks: last, all, or numbers from 0 on."""
     data: str | None = None
-    """Other pictures than the run's own: a folder with train/ and val/, parquet shards, …"""
+    """Other pictures than the run's own: a folder with train/ and val/, parquet shards, VOC, COCO, ADE20K, …"""
+    where: tuple[str, ...] = ()
+    """Only pictures with FIELD=VALUE, for masks and boxes: bbox_source=voc2012."""
+    size: int | None = None
+    """Side in pixels: of the squares for segmentation; the shorter one for discovery and pca. None: the model's for
+    squares, the picture's own for the others."""
+    foreground: tuple[int, ...] = ()
+    """Mask values that are the object; none: all but 0."""
+    void: tuple[int, ...] = (255,)
+    """Mask values that do not count."""
+    boxes: Literal["corners", "sizes"] = "corners"
+    """Boxes in parquet files are x0, y0, x1, y1 or x, y, width, height."""
+    k: int = 20
+    """Neighbours of knn."""
+    temperature: float = 0.07
+    """Of the neighbours' votes."""
+    probe_epochs: int = 50
+    """Epochs of the linear probe."""
+    segmentation_epochs: int = 20
+    """Epochs of the dense probe."""
+    pictures: int = 8
+    """How many pictures, the first of the set, the page shows."""
+    html: Path | None = None
+    """The page; none: evaluation.html, in the run's own directory where there is one run only."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU where there is one."""
     batch_size: int = 256
     """Images at once."""
 
     def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("evaluate needs a run directory: wellcond evaluate runs/x")
         if not self.judges:
             raise ValueError("with names no judge; say --with accuracy")
-        if self.batch_size < 1:
-            raise ValueError(f"batch size is {self.batch_size}; choose 1 or more")
+        words = [word for word in self.layers if not word.isdecimal()]
+        if not self.layers or (words and self.layers not in (("last",), ("all",))):
+            raise ValueError(
+                f"layers is {' '.join(self.layers) or 'empty'}; say last, all, or numbers such as 2 5 8 11"
+            )
+        for name in ("batch_size", "k", "probe_epochs", "segmentation_epochs", "pictures"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name.replace('_', ' ')} is {getattr(self, name)}; choose 1 or more")
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"size is {self.size}; choose 1 or more, for example 224")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}; choose more than 0, for example 0.07")
+        for name in ("foreground", "void"):
+            if wrong := [value for value in getattr(self, name) if not 0 <= value <= 255]:
+                raise ValueError(f"{name} holds {wrong[0]}; mask values are 0 … 255")
+
+    @property
+    def chosen_layers(self) -> "Literal['last', 'all'] | tuple[int, ...]":
+        if self.layers == ("last",):
+            return "last"
+        return "all" if self.layers == ("all",) else tuple(int(word) for word in self.layers)

@@ -10,32 +10,40 @@ from ..data.augment import evaluation
 from ..data.cache import Cache, open_cache
 from ..data.feeds import check_labels, open_feed
 from ..data.progress import bar
+from ..data.records import Source
 from ..data.sampling import evaluation_batches
 from ..data.splits import open_split
-from ..evaluation.judges import Half
+from ..evaluation import Half
 
 
 class Pictures:
-    """`batches("val")` of `source`, or of the run's own where that is None; decoded when first asked for."""
+    """`batches("val")` of `source`, or of the run's own where that is None; decoded when first asked for.
 
-    def __init__(self, config: TrainConfig, source: str | None, device: torch.device, batch_size: int) -> None:
-        self.config, self.device, self.batch_size = config, device, batch_size
+    `own_head`: its classes must be the model's, because the model's own head is judged; probes bring their own.
+    """
+
+    def __init__(
+        self, config: TrainConfig, source: str | None, device: torch.device, batch_size: int, *, own_head: bool = True
+    ) -> None:
+        self.config, self.device, self.batch_size, self.own_head = config, device, batch_size, own_head
         self.sources: dict[Half, str] = {"train": source or config.data.train, "val": source or config.data.val}
 
     def check(self) -> None:
         """ValueError where there are no validation pictures, or their classes are not the model's."""
         self._cache("val")
 
-    def _cache(self, half: Half) -> Cache:
-        data = self.config.data
+    def source(self, half: Half) -> Source:
         try:
-            source = open_split(self.sources[half], half, image_size=data.image_size)
+            return open_split(self.sources[half], half, image_size=self.config.data.image_size)
         except ValueError as error:
             raise ValueError(f"{error}; say where with --data") from None
-        cache = open_cache(source, data.image_size, data.cache, progress=bar)
-        num_classes = self.config.model.num_classes
+
+    def _cache(self, half: Half) -> Cache:
+        data = self.config.data
+        cache = open_cache(self.source(half), data.image_size, data.cache, progress=bar)
+        num_classes = self.config.model.num_classes if self.own_head else max(1, cache.meta.num_classes)
         # a folder's classes are numbered in its own order, so fewer of them would be other ones
-        if cache.meta.classes and len(cache.meta.classes) != num_classes:
+        if self.own_head and cache.meta.classes and len(cache.meta.classes) != num_classes:
             raise ValueError(
                 f"{cache.meta.title} has {len(cache.meta.classes)} classes, but the run was trained on {num_classes}; "
                 "give --data with the same classes"

@@ -7,6 +7,7 @@ evaluation: that training fails is a result.
 
 import gc
 import hashlib
+import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -147,6 +148,7 @@ def record(run: Directory, diverged: int | None) -> dict[str, Any]:
     return {
         **{name: start[name] for name in ("commit", "hardware", "date")},
         "seconds": round(_seconds(run.rows(TIMINGS)), 1),
+        "images_per_s": _speed(run.rows(TIMINGS)),
         "steps": max((row["step"] for row in rows), default=0),
         "top1": _round(last["top1"]),
         "top5": _round(last["top5"]),
@@ -186,6 +188,12 @@ def _seconds(events: Iterable[dict[str, Any]]) -> float:
             total, current = total + current, 0.0
         current = max(current, event.get("seconds", 0.0))
     return total + current
+
+
+def _speed(events: Iterable[dict[str, Any]]) -> float | None:
+    """Images a second of the median epoch, training alone; of a run that was compiled the first epoch is slower."""
+    known = [event["images_per_s"] for event in events if event["event"] == "epoch" and event["images_per_s"] > 0]
+    return round(statistics.median(known), 1) if known else None
 
 
 def _round(value: float | None, digits: int = 4) -> float | None:

@@ -82,12 +82,12 @@
     if (window.Plotly) document.querySelectorAll(".plot-data").forEach(drawOne);
   }
 
-  document.querySelectorAll(".plot-data").forEach(function (script) {
-    controls(document.getElementById(script.dataset.for)).forEach(function (control) {
+  function listen(place, redraw) {
+    controls(place).forEach(function (control) {
       var output = control.parentNode.querySelector("output");
       function changed() {
         if (output) output.textContent = control.dataset.options.split("\n")[+control.value];
-        if (window.Plotly) drawOne(script);
+        redraw();
       }
       control.addEventListener("input", changed);
       control.addEventListener("click", function (event) {
@@ -95,6 +95,17 @@
         if (!pressed) return;
         control.querySelectorAll("[aria-pressed]").forEach(function (one) { one.setAttribute("aria-pressed", String(one === pressed)); });
         changed();
+      });
+    });
+  }
+  document.querySelectorAll(".plot-data").forEach(function (script) {
+    listen(document.getElementById(script.dataset.for), function () { if (window.Plotly) drawOne(script); });
+  });
+  document.querySelectorAll(".gallery").forEach(function (gallery) {
+    listen(gallery, function () {
+      var state = chosen(gallery);
+      gallery.querySelectorAll("[data-when]").forEach(function (picture) {
+        picture.hidden = !holds(JSON.parse(picture.dataset.when), state);
       });
     });
   });

@@ -126,9 +126,7 @@ class ImageSupply:
             yield views(raw, numbers.to(raw.device))
 
     def fixed_images(self, count: int) -> Tensor:
-        """Spread over the validation set, which may be sorted by class."""
-        chosen = torch.linspace(0, len(self.val_feed) - 1, min(count, len(self.val_feed))).round().long()
-        ((raw, _),) = self.val_feed.batches([chosen])
+        ((raw, _),) = self.val_feed.batches([spread(len(self.val_feed), count)])
         return self._normalised(raw)
 
     def _normalised(self, raw: Tensor) -> Tensor:
@@ -139,6 +137,11 @@ class ImageSupply:
         if self.coming is not None:
             self.coming.close()  # type: ignore[attr-defined]  # a generator: its threads end
             self.coming = None
+
+
+def spread(length: int, count: int) -> Tensor:
+    """Indices over the whole of a set, which may be sorted by class."""
+    return torch.linspace(0, length - 1, min(count, length)).round().long()
 
 
 def check_pairs(config: TrainConfig, processes: Processes) -> None:

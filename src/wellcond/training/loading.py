@@ -7,6 +7,7 @@ from torch import nn
 from wellcond.config import TrainConfig, from_json
 from wellcond.runs import CONFIG, Run
 from wellcond.training import checkpoints
+from wellcond.training.annealing import set_gain
 from wellcond.training.models import build_model
 from wellcond.training.state import check_names
 from wellcond.training.step import DTYPES
@@ -51,5 +52,7 @@ def load(run: Path | str, *, average: bool | None = None, student: bool = False)
     weights = {name.removeprefix(prefix): t for name, t in saved.items() if name.startswith(prefix)}
     model = build_model(config.model, config.seed, initialized=False).to(DTYPES[config.precision])
     check_names(file, model.state_dict(), {name: t for name, t in weights.items() if name in model.state_dict()})
+    if gain := checkpoints.read_state(path).get("skip_gain"):  # of a run that was stopped before it was 0
+        set_gain(model, config.model, gain)
     model.load_state_dict(weights, strict=False)
     return model.eval()

@@ -8,13 +8,13 @@ from typing import Any
 import timm
 import torch
 from timm.models.convmixer import ConvMixer
-from torch import nn
+from torch import Tensor, nn
 
 from wellcond.activations import set_activation
 from wellcond.attention import set_attention
-from wellcond.config import InitConfig, ModelConfig
+from wellcond.config import InitConfig, ModelConfig, TrainConfig
 from wellcond.graying import gray
-from wellcond.initializers import init_skipless_, mimetic_
+from wellcond.initializers import calibrate_, init_skipless_, mimetic_
 from wellcond.skips import cut_skips
 
 OWN: dict[str, Callable[..., nn.Module]] = {
@@ -45,6 +45,15 @@ def build_model(config: ModelConfig, seed: int = 0, *, initialized: bool = True)
     if config.graying.method != "none":
         g = config.graying
         gray(model, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
+    return model
+
+
+def initial_model(config: TrainConfig, pictures: Callable[[int], Tensor]) -> nn.Module:
+    """What a run begins with, on the CPU in its precision; `pictures(count)` are asked for where it is calibrated."""
+    dtype = torch.float64 if config.precision == "float64" else torch.float32
+    model = build_model(config.model, config.seed).to(dtype)
+    if config.model.init.calibrate:
+        calibrate_(model, pictures(config.monitor_images).to("cpu", dtype))
     return model
 
 

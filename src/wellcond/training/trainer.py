@@ -17,8 +17,9 @@ from wellcond.optim import WeightAverage, average_weight, build_updates, learnin
 from wellcond.runs import METRICS, TIMINGS, Log, Run
 from wellcond.training import checkpoints, monitoring
 from wellcond.training.adopting import adopt_
+from wellcond.training.annealing import Annealing, set_gain
 from wellcond.training.capture import CapturedStep, capture
-from wellcond.training.models import build_model
+from wellcond.training.models import build_model, initial_model
 from wellcond.training.processes import Processes, distribute, in_step
 from wellcond.training.records import Record, Records
 from wellcond.training.sharding import whole
@@ -38,9 +39,12 @@ class Trainer:
     def __init__(self, config: TrainConfig, run: Run, supply: Supply, processes: Processes) -> None:
         self.config, self.run, self.supply, self.processes = config, run, supply, processes
         self.num_steps = config.epochs * supply.steps_per_epoch
-        model = build_model(config.model, config.seed).to(DTYPES[config.precision])
+        model = initial_model(config, supply.fixed_images)
         self.adopted = self._adopt_into(model)
         self.objective = build_objective(config, model).to(processes.device).train()
+        self.annealing = None
+        if config.model.anneal_skips:
+            self.annealing = Annealing(model, config.model, self.num_steps, processes.device)
         called = distribute(self.objective, processes, config.parallel)
         products = "tf32" if config.precision == "bf16" else "float32"
         self.updates = build_updates(self.objective, config.optim, products=products)
@@ -78,6 +82,7 @@ class Trainer:
         if not self.captured:
             assert isinstance(self.step, Step)
             self.step, self.captured = capture(self.step, inputs, config.graph)[0], True
+        self._turn_skips()
         self._set_numbers(step)
         numbers = self.step(
             inputs,
@@ -92,6 +97,13 @@ class Trainer:
     def learning_rate(self, step: int) -> float:
         config = self.config
         return learning_rate(step, config.optim, steps_per_epoch=self.supply.steps_per_epoch, epochs=config.epochs)
+
+    def _turn_skips(self) -> float | None:
+        """Set the gain of annealed skips to that of now."""
+        if self.annealing is None:
+            return None
+        self.annealing.turn(self.tally.step)
+        return self.annealing.at(self.tally.step)
 
     def _set_numbers(self, step: int) -> None:
         """The objective's own schedules, by kernels that carry the number."""
@@ -145,6 +157,7 @@ class Trainer:
         With labels top-1 and top-5 in percent, without them the objective's own loss. Further judges at intervals of
         pre-training add their numbers to this dictionary.
         """
+        self._turn_skips()
         with self.average.applied() if self.average is not None else nullcontext():
             self.tally.evaluation, images = (
                 self._accuracy() if self.config.objective == "supervised" else self._validation_loss()
@@ -188,11 +201,14 @@ class Trainer:
 
     def monitor(self) -> tuple[float | None, str | None]:
         """Rows of the conditioning; mean log κ and a warning of collapse."""
+        gain = self._turn_skips()
         images = self.supply.fixed_images(self.config.monitor_images)
         model = self.objective.get_submodule("model")
         if self.sharded:  # a plain copy: probes meet no shards
             tensors = {name: whole(t).cpu() for name, t in model.state_dict().items()}
             model = build_model(self.config.model, initialized=False).to(DTYPES[self.config.precision])
+            if gain is not None:
+                set_gain(model, self.config.model, gain)
             model.load_state_dict(tensors)
         if not self.processes.is_main:
             return None, None
@@ -219,6 +235,8 @@ class Trainer:
                 "rolled_back_to": self.rolled_back_to,
                 "data": self.supply.fingerprint,
             }
+            if self.annealing is not None:
+                state["skip_gain"] = self.annealing.at(self.tally.step)
             about = {"cut": self.config.model.cut, "activation": self.config.model.activation}
             checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep, about=about)
         self.saved_step = self.tally.step

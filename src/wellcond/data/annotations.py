@@ -1,0 +1,135 @@
+"""Masks and boxes of a source's pictures, whatever the source holds them in. Floor 6; imports no torch.
+
+    mask     a PNG of class numbers (its bytes, or a file), or an array; a bool array is where the picture's class is
+    boxes    boxes, bbox or objects of a parquet file (one box, a list of them, or {"bbox": […], …}); box; arrays
+
+Boxes come out as (k, 4) float64 x0, y0, x1, y1 in pixels, ends exclusive. Whole numbers in a parquet file are pixels,
+the last one included (Tiny-ImageNet's 0 … 63 is the whole picture), so 1 is added to their ends; fractions are
+coordinates and stay. Sets that hold x, y, width, height are told apart by the user: nothing in the file says so.
+"""
+
+import io
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from .reading import THREADS
+from .records import Source
+
+MASK = "mask"
+BOXES = ("boxes", "bbox", "objects", "box")
+BoxForm = Literal["corners", "sizes"]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def fields_of(source: Source) -> tuple[str, ...]:
+    """What records of the source may hold beside picture and label."""
+    return tuple(getattr(source, "fields", ()))
+
+
+def box_field(source: Source) -> str | None:
+    return next((name for name in BOXES if name in fields_of(source)), None)
+
+
+def mask_field(source: Source) -> str | None:
+    return MASK if MASK in fields_of(source) else None
+
+
+def mask_of(value: Any, name: str, label: int | None = None) -> NDArray[np.uint8] | None:
+    """(H, W) uint8, or None where there is none; a bool array becomes label + 1 where it is True."""
+    value = value() if callable(value) else value
+    if isinstance(value, dict):
+        value = value.get("bytes")
+    if value is None:
+        return None
+    if isinstance(value, bytes | Path):
+        value = read_mask(value, name)
+    mask = np.asarray(value)
+    if mask.dtype == bool:
+        return mask.astype(np.uint8) * np.uint8(1 if label is None else label + 1)
+    return mask.astype(np.uint8)
+
+
+def read_mask(content: bytes | Path, name: str) -> NDArray[np.uint8]:
+    """The class numbers of a one-channel picture; those of a palette are its indices."""
+    try:
+        with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
+            if image.mode not in ("L", "P", "1", "I", "I;16"):
+                raise ValueError(f"the mask of {name} has the mode {image.mode}; give one channel of class numbers")
+            mask = np.asarray(image)
+    except (OSError, SyntaxError) as error:
+        raise ValueError(f"the mask of {name} cannot be read: {error}; fetch it again") from None
+    if mask.max(initial=0) > 255:
+        raise ValueError(f"the mask of {name} holds class {mask.max()}; numbers up to 255 are understood")
+    return mask.astype(np.uint8)
+
+
+def boxes_of(value: Any, name: str, form: BoxForm = "corners", *, exclusive: bool = False) -> NDArray[np.float64]:
+    """(k, 4), k = 0 where there are none; `form` is sizes for x, y, width, height; `exclusive`: ends are, in any case.
+
+    >>> boxes_of([0, 0, 63, 31], "a").tolist(), boxes_of({"bbox": [[0.0, 0.0, 9.5, 4.0]]}, "a").tolist()
+    ([[0.0, 0.0, 64.0, 32.0]], [[0.0, 0.0, 9.5, 4.0]])
+    """
+    if isinstance(value, np.ndarray):
+        return value.astype(np.float64).reshape(-1, 4)
+    if isinstance(value, dict):
+        value = value.get("bbox", value.get("boxes"))
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+        value = [one.get("bbox") for one in value]
+    boxes = np.asarray([] if value is None else value)
+    if boxes.size % 4 or (boxes.size and (boxes.shape[-1] != 4 or boxes.dtype.kind not in "iuf")):
+        raise ValueError(f"the boxes of {name} are {str(value)[:60]}; give four numbers for each")
+    whole, boxes = boxes.dtype.kind in "iu", boxes.astype(np.float64).reshape(-1, 4)
+    if form == "sizes":
+        boxes[:, 2:] += boxes[:, :2]
+    elif (boxes[:, 2:] < boxes[:, :2]).any():
+        wrong = boxes[(boxes[:, 2:] < boxes[:, :2]).any(1)][0].tolist()
+        raise ValueError(f"a box of {name} is {wrong}, which ends before it begins; say --boxes sizes for x, y, w, h")
+    elif whole and not exclusive:
+        boxes[:, 2:] += 1
+    return boxes
+
+
+def check_mask(mask: NDArray[np.uint8], pixels: NDArray[np.uint8], name: str) -> None:
+    """ValueError if a mask is of another size than its picture."""
+    if mask.shape != pixels.shape[:2]:
+        (h, w), (H, W) = mask.shape[:2], pixels.shape[:2]
+        raise ValueError(f"the mask of {name} is {w} × {h} px, but the picture is {W} × {H}; give masks of its size")
+
+
+def matching(source: Source, where: Sequence[str]) -> list[int]:
+    """Numbers of the records in which every FIELD=VALUE of `where` holds."""
+    pairs = [condition.partition("=") for condition in where]
+    for condition, (_, sign, _) in zip(where, pairs, strict=True):
+        if not sign:
+            raise ValueError(f"where is {condition!r}; write FIELD=VALUE, for example bbox_source=voc2012")
+    if not pairs:
+        return list(range(len(source)))
+    names = [name for name, _, _ in pairs]
+    records = source.records(range(len(source)), names)
+    found = [r.index for r in records if all(str(r.extras[name]) == value for name, _, value in pairs)]
+    if not found:
+        raise ValueError(f"no picture of {source.title} has {', '.join(where)}; check --where")
+    return found
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """work(item) of each, in threads, in order, a few ahead of the reader."""
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(THREADS)
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= 4 * THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,197 @@
+"""What a frozen backbone says of its pictures: tokens of any block, pooled or patch by patch, and attention keys.
+
+A layer is the output of a block of blocks/, counted from 0, with or without skips. Its tokens go through the model's
+final norm, as DINO's evaluations do for every layer, so that what is compared has one scale; for the last layer that is
+what the model's own head reads. `pooled` is the class token, or the mean of the patches where the blocks carry none.
+
+Only one batch is in memory: `read` is called once for each, and hooks nothing that outlives it.
+
+Legend: B pictures (3, H, W), patches of p × q pixels, n = H/p · W/q of them, d width.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from timm.layers.format import Format
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from wellcond.blocks import adapted_blocks, attention_keys, check_keys, normalise, record
+from wellcond.evaluation.accuracy import evaluating
+from wellcond.graying.models import patch_size_of
+
+Kind = Literal["pooled", "patches", "keys"]
+Layers = Literal["last", "all"] | tuple[int, ...]
+
+
+class Backbone:
+    """A model that is only read. `forward` stands in for its call, e.g. in the precision of its training.
+
+    `images`, a small batch, is needed for blocks that are not timm's (see `blocks.adapt`).
+    """
+
+    def __init__(
+        self, model: nn.Module, forward: Callable[[Tensor], Any] | None = None, images: Tensor | None = None
+    ) -> None:
+        self.model, self.forward = model, forward or model
+        self.patch_size = patch_size_of(model)
+        self.images = images
+        prefix: Any = next((m.num_prefix_tokens for m in model.modules() if hasattr(m, "num_prefix_tokens")), 0)
+        with self._recording(lambda *_: None):
+            blocks = [block for block in adapted_blocks(model) if block.carries_patches]
+            self.num_prefix = [int(prefix) if block.num_prefix is None else block.num_prefix for block in blocks]
+        self.num_layers = len(blocks)
+        self.norm, self.norm_comes_last = _final_norm(model)
+        self.has_class_token = getattr(model, "cls_token", None) is not None and self.num_prefix[-1] > 0
+        self.own_size = _own_size(model)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def layers(self, wanted: Layers) -> tuple[int, ...]:
+        """Numbers of layers from 0, ascending; ValueError for one that there is not."""
+        if wanted == "last":
+            return (self.num_layers - 1,)
+        if wanted == "all":
+            return tuple(range(self.num_layers))
+        for layer in wanted:
+            if not isinstance(layer, int) or not 0 <= layer < self.num_layers:
+                last = self.num_layers - 1
+                raise ValueError(f'layer {layer!r} is none of the model\'s, which are 0 … {last}; or "last", "all"')
+        return tuple(sorted(set(wanted)))
+
+    def quarters(self) -> tuple[int, ...]:
+        """The layers at 1/4, 1/2, 3/4 and all of the depth: 2, 5, 8, 11 of 12 (the papers' {3, 6, 9, 12})."""
+        return tuple(sorted({-(-self.num_layers * part // 4) - 1 for part in (1, 2, 3, 4)}))
+
+    def check_keys(self) -> None:
+        """ValueError if a layer has no attention keys."""
+        with self._recording(lambda *_: None):
+            for block in adapted_blocks(self.model):
+                if block.carries_patches:
+                    check_keys(block)
+
+    def takes(self, height: int, width: int) -> bool:
+        """Can pictures of this size be read, once padded to whole patches?"""
+        return self.own_size is None or (height, width) == self.own_size or _resizable(self.model)
+
+    def grid(self, images: Tensor) -> tuple[int, int]:
+        """Patches in a column and in a row."""
+        return images.shape[2] // self.patch_size[0], images.shape[3] // self.patch_size[1]
+
+    @torch.no_grad()
+    def read(self, images: Tensor, layers: tuple[int, ...], kind: Kind) -> dict[int, Tensor]:
+        """{layer: (B, d) pooled, (B, n, d) patches in reading order or (B, n, d) keys} of whole-patch pictures."""
+        kept: dict[int, Tensor] = {}
+        wanted = frozenset(layers)
+        self._check(images)
+
+        def sink(layer: int, site: str, X: Tensor) -> None:
+            if layer not in wanted:
+                return
+            if kind != "keys" and site.endswith("_sum"):  # the last of a block's sums is its output
+                kept[layer] = X
+            elif kind == "keys" and site == "sab_in":
+                kept[layer] = self._keys(layer, X)
+
+        with self._recording(sink), _any_size(self.model, images, self.own_size):
+            self.forward(images)
+        if kind == "keys":
+            return {layer: kept[layer] for layer in layers}
+        return {layer: self._finished(kept.pop(layer), layer, kind) for layer in layers}
+
+    def _keys(self, layer: int, X: Tensor) -> Tensor:
+        block = adapted_blocks(self.model)[layer]
+        with torch.autocast(X.device.type, enabled=False):  # bfloat16 would blur which cosines are above a threshold
+            X = X.to(next(block.parameters()).dtype)
+            return attention_keys(block, normalise(block, "attention", X))[:, self.num_prefix[layer] :]
+
+    def _finished(self, X: Tensor, layer: int, kind: Kind) -> Tensor:
+        first = self.num_prefix[layer]
+        if kind == "patches":
+            return self._normed(X[:, first:])
+        if self.has_class_token and first:
+            return self._normed(X[:, 0])
+        if self.norm_comes_last:
+            return self._normed(X[:, first:].mean(1))
+        return self._normed(X[:, first:]).mean(1)
+
+    def _normed(self, X: Tensor) -> Tensor:
+        """A pyramid's earlier stages are narrower than its norm, and stay as they are."""
+        if self.norm is None or tuple(self.norm.normalized_shape) != (X.shape[-1],):
+            return X.float() if X.dtype != torch.float64 else X
+        return self.norm(X.to(self.norm.weight.dtype if self.norm.weight is not None else torch.float32))
+
+    def _check(self, images: Tensor) -> None:
+        height, width = images.shape[2:]
+        p, q = self.patch_size
+        if height < p or width < q:
+            raise ValueError(
+                f"the picture is {width} × {height} px, smaller than a patch of {q} × {p}; give larger ones"
+            )
+        if height % p or width % q:
+            raise ValueError(f"the picture is {width} × {height} px, not whole patches of {q} × {p}; pad or resize it")
+        if not self.takes(height, width):
+            own_height, own_width = self.own_size or (0, 0)
+            raise ValueError(
+                f"{type(self.model).__name__} takes pictures of {own_width} × {own_height} px only, got "
+                f"{width} × {height}; resize them"
+            )
+
+    @contextmanager
+    def _recording(self, sink: Callable[[int, str, Tensor], None]) -> Iterator[None]:
+        with evaluating(self.model), record(self.model, sink, self.images):
+            yield
+
+
+def pad_to_patches(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
+    """(…, H, W) with zeros to the right and below, up to whole patches.
+
+    >>> pad_to_patches(torch.ones(1, 3, 20, 33), (16, 16)).shape[-2:]
+    torch.Size([32, 48])
+    """
+    missing = [-side % patch for side, patch in zip(images.shape[-2:], patch_size, strict=True)]
+    return pad(images, (0, missing[1], 0, missing[0])) if any(missing) else images
+
+
+def _final_norm(model: nn.Module) -> tuple[Any, bool]:
+    """The norm after the blocks, if it is a LayerNorm, and whether the model pools before it."""
+    for name in ("norm", "fc_norm"):
+        if isinstance(norm := getattr(model, name, None), nn.LayerNorm):
+            return norm, name == "fc_norm"
+    return None, False
+
+
+def _own_size(model: Any) -> tuple[int, int] | None:
+    """(H, W) that the model was built for, where it insists on one size."""
+    embed = getattr(model, "patch_embed", None)
+    size = getattr(embed, "img_size", None)
+    strict = hasattr(embed, "strict_img_size")  # embeddings without it take what comes
+    return (int(size[0]), int(size[1])) if strict and size is not None else None
+
+
+def _resizable(model: Any) -> bool:
+    """Can its positions be interpolated? timm's ViTs can; with rotary positions only if they were built so."""
+    if getattr(model, "dynamic_img_size", None) is None or not hasattr(model.patch_embed, "strict_img_size"):
+        return False
+    return model.dynamic_img_size or getattr(model, "rope", None) is None
+
+
+@contextmanager
+def _any_size(model: Any, images: Tensor, own_size: tuple[int, int] | None) -> Iterator[None]:
+    """Positions are interpolated for pictures of another size than the model's own, and only for them."""
+    if own_size is None or tuple(images.shape[2:]) == own_size or model.dynamic_img_size:
+        yield
+        return
+    embed = model.patch_embed
+    before = embed.strict_img_size, embed.flatten, embed.output_fmt
+    try:
+        model.dynamic_img_size = True
+        embed.strict_img_size, embed.flatten, embed.output_fmt = False, False, Format.NHWC
+        yield
+    finally:
+        model.dynamic_img_size = False
+        embed.strict_img_size, embed.flatten, embed.output_fmt = before

@@ -1,0 +1,148 @@
+"""TokenCut (Wang et al., CVPR 2022): the object of a picture from its patch features, by a normalised cut. Batched.
+
+Patches i and j are joined by A_ij = 1 where cos(k_i, k_j) > τ, else ε. Of the normalised cut's relaxation
+(Shi & Malik, 2000), (D − A) y = λ D y with D = diag(A 1), the second smallest eigenvector y parts the picture in two:
+y > mean(y), turned so that it holds the patch of the largest |y| (the seed). The object is the connected component of
+the seed, 4-neighbours, and the box around it.
+
+With z = D^{1/2} y the problem is symmetric: D^{-1/2} A D^{-1/2} z = (1 − λ) z. Its largest eigenvector is known,
+z = D^{1/2} 1 at 1, so the second smallest λ is the largest eigenvalue beside it: a few products (`spectral/krylov.py`);
+where that does not converge, the dense solver in float64.
+
+Ties. The answer is not defined by the picture, whoever computes it, where the second eigenvalue is not simple (three
+patches like nobody else are enough), or where seeds of equal |y| lie in different components. Such pictures are marked
+`tied`; here the first seed in reading order is taken, elsewhere rounding decides.
+
+Legend: B pictures, n = h · w patches, d width of the features.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from wellcond.evaluation.boxes import box_around
+from wellcond.evaluation.components import component_of
+from wellcond.spectral import eigen
+from wellcond.spectral.krylov import leading_eigenpair
+
+TAU, EPSILON = 0.2, 1e-5
+SAME = 1e-5  # seeds whose |y| differs by less of the largest are equal
+APART = 0.02  # a gap from which float32 is enough
+SIMPLE = 1e-8  # a gap between eigenvalues (which lie in −1 … 1) below this is none
+MOST_NUMBERS = {"cpu": 1 << 21}  # in the matrices of one pass: what a CPU's cache holds
+ELSEWHERE = 1 << 28  # 2 GiB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """What TokenCut found in each picture."""
+
+    eigenvector: Tensor  # (B, h, w) float64, of length 1 with D, positive at the seed's side
+    foreground: Tensor  # (B, h, w) bool: the whole side of the seed
+    component: Tensor  # (B, h, w) bool: the object
+    seed: Tensor  # (B,) int64, in reading order
+    box: Tensor  # (B, 4) int64, in patches
+    tied: Tensor  # (B,) bool
+
+
+@torch.no_grad()
+def token_cut(features: Tensor, grid: tuple[int, int], *, tau: float = TAU, epsilon: float = EPSILON) -> Cut:
+    """The object in each picture, from features (B, n, d) of its patches in reading order; n = grid[0] · grid[1]."""
+    if features.ndim != 3 or features.shape[1] != grid[0] * grid[1]:
+        raise ValueError(f"features are {tuple(features.shape)}; expected (B, {grid[0]} · {grid[1]}, d) for the grid")
+    if features.shape[1] < 2:
+        raise ValueError(f"the grid is {grid[0]} × {grid[1]}: one patch cannot be cut in two; give larger pictures")
+    most = MOST_NUMBERS.get(features.device.type, ELSEWHERE)
+    step = max(1, most // features.shape[1] ** 2)
+    parts = [_cut(chunk, grid, tau, epsilon) for chunk in features.split(step)]
+    if len(parts) == 1:
+        return parts[0]
+    return Cut(**{name: torch.cat([getattr(part, name) for part in parts]) for name in Cut.__dataclass_fields__})
+
+
+def _cut(features: Tensor, grid: tuple[int, int], tau: float, epsilon: float) -> Cut:
+    y, gap = second_eigenvector(alike(features, tau), epsilon)
+    seed, equal = _seed(y)
+    above = y > y.mean(1, keepdim=True)
+    holds = above.gather(1, seed[:, None])
+    foreground = torch.where(holds, above, ~above).reshape(-1, *grid)
+    y = torch.where(holds, y, -y)
+    component = component_of(foreground, seed)
+    torn = (equal.reshape(foreground.shape) & ~component).flatten(1).any(1)
+    tied = torn | (gap <= SIMPLE)
+    shaped = y.reshape(foreground.shape)
+    return Cut(
+        eigenvector=shaped, foreground=foreground, component=component, seed=seed, box=box_around(component), tied=tied
+    )
+
+
+@torch.no_grad()
+def alike(features: Tensor, tau: float = TAU) -> Tensor:
+    """Which patches have cos > τ, (B, n, n), as 0 and 1; float32 for float32 features on a CPU, else float64.
+
+    On a GPU all is float64, which TF32 cannot blur; on a CPU numpy sees that the product is symmetric and does half of
+    the work.
+    """
+    if features.device.type != "cpu":
+        unit = normalize(features.double(), dim=-1)
+        return (unit @ unit.mT > tau).double()
+    unit = normalize(features.float() if features.dtype != torch.float64 else features, dim=-1).numpy()
+    cosines = np.empty((len(unit), unit.shape[1], unit.shape[1]), unit.dtype)
+    for row, out in zip(unit, cosines, strict=True):
+        np.matmul(row, row.T, out=out)
+    return torch.from_numpy(cosines).gt_(tau)
+
+
+def second_eigenvector(joined: Tensor, epsilon: float = EPSILON) -> tuple[Tensor, Tensor]:
+    """y (B, n) of the second smallest λ of (D − A) y = λ D y with yᵀD y = 1, and the gap to the third (B,); float64.
+
+    A is 1 where `joined` (B, n, n) is, else ε. From float32, pictures whose eigenvalues lie apart are answered in it,
+    with an error of about 1e-7 / gap; the others, and all from float64, in float64; what does not converge there
+    by the dense solver.
+    """
+    if joined.dtype == torch.float64:
+        return _in_float64(joined, epsilon)
+    z, gap, converged = _by_krylov(joined, epsilon, tolerance=1e-5)
+    y, gap = z.double(), gap.double()
+    if (missing := ~converged | (gap < APART)).any():
+        y[missing], gap[missing] = _in_float64(joined[missing].double(), epsilon)
+    return y, gap
+
+
+def _in_float64(joined: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    y, gap, converged = _by_krylov(joined, epsilon, tolerance=1e-8)
+    if (missing := ~converged).any():
+        A = (1 - epsilon) * joined[missing] + epsilon
+        scale = A.sum(-1).rsqrt()
+        z, gap[missing] = _dense(A * scale[:, None] * scale[..., None])
+        y[missing] = z * scale
+    return y, gap
+
+
+def _by_krylov(joined: Tensor, epsilon: float, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, gap, converged); ε takes part as a matrix of rank one, so A is never written down."""
+
+    def times_affinity(X: Tensor) -> Tensor:
+        return (1 - epsilon) * (joined @ X.mT).mT + epsilon * X.sum(-1, keepdim=True)
+
+    degree = (1 - epsilon) * joined.sum(-1) + epsilon * joined.shape[-1]
+    scale = degree.rsqrt()[:, None]
+    first = (degree / degree.sum(-1, keepdim=True)).sqrt()[:, None]  # D^{1/2} 1, of length 1
+    found = leading_eigenpair(lambda X: scale * times_affinity(scale * X), first, tolerance=tolerance)
+    return found.vector * scale[:, 0], found.gap, found.converged
+
+
+def _dense(N: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = eigen.eigh(N)
+    third = values[:, -3] if values.shape[1] > 2 else values[:, -2] - 1
+    return vectors[..., -2], values[:, -2] - third
+
+
+def _seed(y: Tensor) -> tuple[Tensor, Tensor]:
+    """The first patch (B,) whose |y| is the largest, and all that have it (B, n)."""
+    size = y.abs()
+    equal = size >= (1 - SAME) * size.amax(1, keepdim=True)
+    return equal.long().argmax(1), equal  # the first of equal ones

@@ -1,0 +1,198 @@
+"""Pictures with masks and boxes, for judges: at their own size, or as squares with their masks.
+
+Nothing is cached on disk. Squares are kept in memory as bytes up to KEEP, because a dense probe sees them every epoch;
+a larger set is decoded again each time.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from ..data.annotations import (
+    BoxForm,
+    box_field,
+    boxes_of,
+    check_mask,
+    in_order,
+    mask_field,
+    mask_of,
+    matching,
+)  # fmt: skip
+from ..data.augment.normalising import normalise
+from ..data.progress import bar
+from ..data.records import Record, Source
+from ..evaluation import Scene
+
+KEEP = 4 << 30  # bytes
+MOST_SQUARES = 32  # in a batch: a head has a number for each pixel and class
+VOID = 255
+OURS = "box"  # of the procedural pictures
+Mask = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """How pictures are to be read."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: int | None  # of the shorter side; None: as they are
+    square: tuple[int, int] | None  # (height, width) for a model that takes nothing else
+    foreground: tuple[int, ...]
+    void: tuple[int, ...]
+    boxes: BoxForm
+    where: tuple[str, ...]
+
+    def normalised(self, pixels: NDArray[np.uint8]) -> Tensor:
+        """uint8 (…, H, W, 3) → float32 (…, 3, H, W)."""
+        raw = torch.from_numpy(np.array(pixels)).movedim(-1, -3)
+        return normalise(raw if raw.ndim == 4 else raw[None], self.mean, self.std, torch.float32).reshape(raw.shape)
+
+    def without_void(self, mask: Mask) -> Mask:
+        return np.where(np.isin(mask, self.void), np.uint8(VOID), mask)
+
+    def objects(self, mask: Mask) -> Mask:
+        """1 object, 0 not, 255 void."""
+        chosen = np.isin(mask, self.foreground) if self.foreground else mask > 0
+        return np.where(np.isin(mask, self.void), np.uint8(VOID), chosen.astype(np.uint8))
+
+
+class Scenes:
+    """Pictures of a source at their own size, in its order, with boxes and masks as far as it has them.
+
+    `only_seen`: masks and boxes are welcome but not needed (PCA maps).
+    """
+
+    def __init__(self, source: Source, view: View, *, only_seen: bool = False) -> None:
+        self.source, self.view = source, view
+        self.fields = [name for name in (box_field(source), mask_field(source)) if name]
+        if not self.fields and not only_seen:
+            raise ValueError(
+                f"{source.title} has neither boxes nor masks to judge discovery by; give a set with --data that does"
+            )
+        self.chosen = matching(source, view.where)
+
+    def __iter__(self) -> Iterator[Scene]:
+        records = self.source.records(self.chosen, self.fields)
+        with bar(f"looking at {self.source.title}", len(self.chosen)) as advance:
+            for place, (record, parts) in enumerate(in_order(self._read, records)):
+                pixels, boxes, mask = parts
+                yield Scene(
+                    index=place,
+                    name=record.name,
+                    image=self.view.normalised(pixels),
+                    boxes=None if boxes is None else torch.from_numpy(boxes),
+                    mask=None if mask is None else torch.from_numpy(mask),
+                )
+                advance(1)
+
+    def _read(self, record: Record) -> tuple[Record, tuple[NDArray[np.uint8], NDArray[np.float64] | None, Mask | None]]:
+        pixels = record.read()
+        boxes = mask = None
+        if (name := box_field(self.source)) is not None:
+            boxes = boxes_of(record.extras[name], record.name, self.view.boxes, exclusive=name == OURS)
+        if mask_field(self.source) and (mask := mask_of(record.extras["mask"], record.name, record.label)) is not None:
+            check_mask(mask, pixels, record.name)
+            mask = self.view.objects(mask)
+        return record, self._resized(pixels, boxes, mask)
+
+    def _resized(self, pixels: NDArray[np.uint8], boxes: NDArray[np.float64] | None, mask: Mask | None):
+        height, width = pixels.shape[:2]
+        if self.view.square is not None:
+            new = self.view.square
+        elif self.view.size is not None:
+            times = self.view.size / min(height, width)
+            new = (max(1, round(height * times)), max(1, round(width * times)))
+        else:
+            return pixels, boxes, mask
+        pixels = np.asarray(Image.fromarray(pixels).resize((new[1], new[0]), Image.Resampling.BICUBIC))
+        if boxes is not None:
+            boxes = boxes * np.tile([new[1] / width, new[0] / height], 2)
+        if mask is not None:
+            mask = np.asarray(Image.fromarray(mask).resize((new[1], new[0]), Image.Resampling.NEAREST))
+        return pixels, boxes, mask
+
+
+class Squares:
+    """Batches of squares with masks (B, S, S) int64 on the device; its length is the number of batches.
+
+    `shuffled`: in another order every time, the same in every run; a set that memory does not hold comes in its own.
+    """
+
+    def __init__(
+        self, source: Source, view: View, side: int, batch_size: int, device: torch.device, *, shuffled: bool = False
+    ) -> None:
+        if mask_field(source) is None:
+            raise ValueError(f"{source.title} has no masks to judge segmentation by; give a set with --data that does")
+        self.source, self.view, self.side = source, view, side
+        self.batch_size, self.device = min(batch_size, MOST_SQUARES), device
+        self.rng = np.random.default_rng(0) if shuffled else None
+        self.chosen = matching(source, view.where)
+        self.kept: list[tuple[NDArray[np.uint8], Mask]] = []
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.chosen) / self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        waiting: list[tuple[NDArray[np.uint8], Mask]] = []
+        if self.rng is not None and self._fits and len(self.kept) < len(self.chosen):
+            deque(self.squares(), maxlen=0)
+        for one in self.squares() if self.rng is None or not self._fits else self._shuffled(self.rng):
+            waiting.append(one)
+            if len(waiting) == self.batch_size:
+                yield self._batch(waiting)
+                waiting = []
+        if waiting:
+            yield self._batch(waiting)
+
+    @property
+    def _fits(self) -> bool:
+        return len(self.chosen) * self.side**2 * 4 <= KEEP
+
+    def _shuffled(self, rng: np.random.Generator) -> Iterator[tuple[NDArray[np.uint8], Mask]]:
+        return (self.kept[place] for place in rng.permutation(len(self.kept)))
+
+    def squares(self) -> Iterator[tuple[NDArray[np.uint8], Mask]]:
+        """Pixels (S, S, 3) and class numbers (S, S), 255 void."""
+        if len(self.kept) == len(self.chosen):
+            yield from self.kept
+            return
+        kept: list[tuple[NDArray[np.uint8], Mask]] = []
+        with bar(f"decoding {self.source.title}", len(self.chosen)) as advance:
+            for one in in_order(self._read, self.source.records(self.chosen, ["mask"])):
+                if self._fits:
+                    kept.append(one)
+                yield one
+                advance(1)
+        self.kept = kept
+
+    @cached_property
+    def num_classes(self) -> int:
+        """As the layout says, or one more than the largest number in the masks."""
+        if known := getattr(self.source, "num_segments", 0):
+            return int(known)
+        largest = max((int(mask[mask != VOID].max(initial=0)) for _, mask in self.squares()), default=0)
+        return largest + 1
+
+    def _read(self, record: Record) -> tuple[NDArray[np.uint8], Mask]:
+        pixels, mask = record.read(), mask_of(record.extras["mask"], record.name, record.label)
+        if mask is None:
+            raise ValueError(f"{record.name} of {self.source.title} has no mask; leave it out, for example by --where")
+        check_mask(mask, pixels, record.name)
+        size = (self.side, self.side)
+        fitted = ImageOps.fit(Image.fromarray(pixels), size, method=Image.Resampling.BICUBIC)
+        cut = ImageOps.fit(Image.fromarray(mask), size, method=Image.Resampling.NEAREST)
+        return np.asarray(fitted), self.view.without_void(np.asarray(cut))
+
+    def _batch(self, squares: Sequence[tuple[NDArray[np.uint8], Mask]]) -> tuple[Tensor, Tensor]:
+        images = self.view.normalised(np.stack([pixels for pixels, _ in squares]))
+        masks = torch.from_numpy(np.stack([mask for _, mask in squares])).long()
+        return images.to(self.device), masks.to(self.device)

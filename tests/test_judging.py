@@ -1,0 +1,241 @@
+"""`wellcond evaluate` with every judge: numbers against direct ones, files, the page, and mistakes in one line."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import judge_oracles as oracle
+import numpy as np
+import pyarrow
+import pytest
+import torch
+from layout_cases import write_ade20k, write_voc
+from PIL import Image
+from pyarrow import parquet
+
+import wellcond
+from wellcond import recipes
+from wellcond.cli import main
+from wellcond.config import to_json
+from wellcond.data.procedural import procedural
+from wellcond.evaluation import JUDGES, Backbone, Scene, Settings, Subject
+from wellcond.evaluation.scenes import by_size, stacked
+from wellcond.runs import Run
+from wellcond.training import build_model, train
+
+SIZE, PATCH = 32, 8
+ALL = ["--with", "accuracy", "knn", "linear", "segmentation", "discovery", "pca"]
+QUICK = ["--device=cpu", "--probe-epochs=2", "--segmentation-epochs=2", "--pictures=3"]
+
+
+def config(folder: Path, **changes):
+    base = recipes.get("procedural-vit")
+    options = (("embed_dim", 24), ("depth", 3), ("num_heads", 3))
+    model = replace(base.model, image_size=SIZE, patch_size=PATCH, options=options)
+    data = replace(base.data, train="procedural:40", val="procedural:12", image_size=SIZE, cache=folder / "cache")
+    model, optim = replace(model, **changes), replace(base.optim, warmup_epochs=0)
+    return replace(base, model=model, data=data, optim=optim, epochs=1, batch_size=8, monitor_every=0, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    """Three small runs: a plain ViT, one without skips, and a ConvMixer, which has no keys."""
+    folder = tmp_path_factory.mktemp("runs")
+    made = {
+        "plain": config(folder),
+        "cut": config(folder, cut_attention_skips=True, cut_mlp_skips=True),
+        "mixer": config(folder, name="convmixer_tiny", options=()),
+    }
+    for name, what in made.items():
+        train(what, folder / name)
+    return {name: folder / name for name in made}
+
+
+def values(run: Path) -> dict[str, dict[str, float]]:
+    return {row["judge"]: row["values"] for row in Run(run).evaluations()}
+
+
+def test_every_judge_by_layer(runs, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    words = ["evaluate", str(runs["plain"]), str(runs["cut"]), *ALL, *QUICK, "--layers", "all", "--html", str(page)]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "layer 0" in out and "corloc" in out and str(page) in out
+    for name in ("plain", "cut"):
+        found = values(runs[name])
+        assert set(found) == set(JUDGES)
+        for judge, what in (("knn", "top1"), ("linear", "rate"), ("segmentation", "miou"), ("discovery", "corloc")):
+            assert {what, f"{what}@0", f"{what}@1"} <= set(found[judge])
+        assert found["discovery"]["images"] == 12 and found["pca"]["images"] == 3
+        row = next(row for row in Run(runs[name]).evaluations() if row["judge"] == "knn")
+        assert row["settings"]["layers"] == "all" and "--layers all" in row["command"]
+    text = page.read_text()
+    assert text.count("<img") == (1 + 2 * 3) * 3 * 2 + (1 + 2 * 4) * 3  # objects, maps; segments also multi-scale
+    assert "http://" not in text.split("<script>")[0]
+
+
+def test_the_numbers_are_those_of_the_features(runs, capsys):
+    """CorLoc and k-NN once more, by the oracles, from the loaded model's own features."""
+    assert main(["evaluate", str(runs["plain"]), "--with", "discovery", "knn", "--device=cpu", "--k", "5"]) == 0
+    found = values(runs["plain"])
+    backbone = Backbone(wellcond.load(runs["plain"]))
+    data = recipes.get("procedural-vit").data
+    mean, std = (np.array(v, np.float32)[:, None, None] for v in (data.mean, data.std))
+    drawn, images = {}, {}
+    for half, seed, count in (("train", 0, 40), ("val", 1, 12)):
+        drawn[half] = [procedural(i, size=SIZE, seed=seed) for i in range(count)]
+        scaled = [(d.image.transpose(2, 0, 1) / np.float32(255) - mean) / std for d in drawn[half]]
+        images[half] = torch.from_numpy(np.stack(scaled))
+    hits, ious, tied = 0, [], 0
+    for keys, d in zip(backbone.read(images["val"], (2,), "keys")[2], drawn["val"], strict=True):
+        box, mask, _, tie = oracle.token_cut(keys.double().numpy(), (4, 4))
+        hits += oracle.box_iou([PATCH * v for v in box], d.box) >= 0.5
+        pixels = mask.repeat(PATCH, 0).repeat(PATCH, 1)
+        ious.append((pixels & d.mask).sum() / (pixels | d.mask).sum())
+        tied += tie
+    if not tied:  # else rounding may decide
+        assert found["discovery"]["corloc"] == pytest.approx(100 * hits / 12)
+        assert found["discovery"]["foreground_iou"] == pytest.approx(100 * np.mean(ious), abs=1e-6)
+    assert found["discovery"]["tied"] == pytest.approx(100 * tied / 12)
+    pooled = {half: backbone.read(x, (2,), "pooled")[2].tolist() for half, x in images.items()}
+    labels = [d.label for d in drawn["train"]]
+    votes = oracle.knn_votes(pooled["train"], labels, pooled["val"], 10, 5, 0.07)
+    right = (votes.argmax(1) == [d.label for d in drawn["val"]]).mean()
+    assert found["knn"]["top1"] == pytest.approx(100 * right)
+
+
+@pytest.mark.parametrize("layout", ["voc", "ade20k", "pets"])
+def test_sets_with_masks(layout, runs, tmp_path, capsys):
+    if layout == "pets":
+        write_pets(tmp_path)
+    else:
+        {"voc": write_voc, "ade20k": write_ade20k}[layout](tmp_path)
+    words = ["evaluate", str(runs["plain"]), "--data", str(tmp_path), "--with", "segmentation", "discovery", *QUICK]
+    words += ["--foreground", "1", "--void", "3"] if layout == "pets" else []
+    assert main([*words, "--html", str(tmp_path / "page.html")]) == 0
+    found = {row["judge"]: row["values"] for row in Run(runs["plain"]).evaluations() if row["data"] == str(tmp_path)}
+    assert 0 <= found["segmentation"]["miou"] <= 100
+    assert ("corloc" in found["discovery"]) == (layout == "voc")
+    assert 0 <= found["discovery"]["foreground_iou"] <= 100
+
+
+def write_pets(folder: Path) -> None:
+    """1 is the pet, 2 is not, 3 is the border; pictures of two sizes."""
+    for half, count in (("train", 5), ("test", 4)):
+        pictures, masks = [], []
+        for index in range(count):
+            drawn = procedural(index, size=40)
+            mask = np.where(drawn.mask, 1, 2).astype(np.uint8)
+            mask[:2] = 3
+            cut = 33 if index % 2 else 40
+            pictures.append({"bytes": png(drawn.image[:cut]), "path": f"{index}.png"})
+            masks.append({"bytes": png(mask[:cut]), "path": None})
+        parquet.write_table(pyarrow.table({"image": pictures, "mask": masks}), folder / f"{half}-0.parquet")
+
+
+def png(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_pictures_of_one_size_come_together_and_none_is_lost():
+    sizes = [(16, 16), (9, 16), (16, 16), (24, 16), (10, 15)] * 7
+    scenes = [Scene(index=i, name=str(i), image=torch.full((3, *size), float(i))) for i, size in enumerate(sizes)]
+    batches = list(by_size(iter(scenes), 4, (8, 8)))
+    assert sorted(scene.index for batch in batches for scene in batch) == list(range(35))
+    assert all(len(batch) <= 4 for batch in batches)
+    for batch in batches:
+        images = stacked(batch, (8, 8), torch.device("cpu"))
+        assert images.shape[2:] in ((16, 16), (24, 16))
+        for scene, image in zip(batch, images, strict=True):
+            height, width = scene.size
+            assert (image[:, :height, :width] == scene.index).all()
+            assert not image[:, height:].any() and not image[:, :, width:].any()
+
+
+def test_judges_need_neither_command_nor_disk():
+    """A subject made by hand: two kinds of pictures, told apart by any backbone."""
+    model = recipes.get("procedural-vit")
+    backbone = build_model(replace(model.model, image_size=16, patch_size=8)).eval()
+
+    def batches(half):
+        generator = torch.Generator().manual_seed(int(half == "val"))
+        labels = torch.arange(12) % 2
+        yield torch.randn(12, 3, 16, 16, generator=generator) * 0.1 + labels[:, None, None, None], labels
+
+    subject = Subject(model=backbone, forward=backbone, batches=batches, num_classes=2, settings=Settings(k=3))
+    assert dict(JUDGES["knn"](subject))["top1"] == 100
+    assert dict(JUDGES["linear"](subject))["top1"] == 100
+    for judge, words in (("discovery", "boxes or masks"), ("segmentation", "masks")):
+        with pytest.raises(ValueError, match=words):
+            dict(JUDGES[judge](subject))
+
+
+@pytest.fixture(scope="module")
+def place(runs, tmp_path_factory) -> Path:
+    """Sets that are wrong in one way each."""
+    folder = tmp_path_factory.mktemp("place")
+    write_voc(folder / "voc")
+    other = folder / "voc" / "SegmentationClass" / "2012_000004.png"
+    Image.fromarray(np.zeros((9, 7), np.uint8)).save(other)
+    write_voc(folder / "tiny")
+    for path in (folder / "tiny" / "JPEGImages").iterdir():
+        Image.fromarray(np.zeros((6, 40, 3), np.uint8)).save(path)
+    for path in (folder / "tiny" / "SegmentationClass").iterdir():
+        Image.fromarray(np.zeros((6, 40), np.uint8)).save(path)
+    picture = {"bytes": png(procedural(0, size=32).image), "path": "a.png"}
+    (folder / "bare").mkdir()
+    (folder / "sized").mkdir()
+    for half in ("train", "val"):
+        parquet.write_table(pyarrow.table({"image": [picture] * 3}), folder / "bare" / f"{half}-0.parquet")
+        table = pyarrow.table({"image": [picture] * 3, "bbox": [[20, 20, 5, 5]] * 3})
+        parquet.write_table(table, folder / "sized" / f"{half}-0.parquet")
+    return folder
+
+
+BAD = {
+    "masks of another size": ("plain", ["--with", "discovery", "--data", "voc"], ["2012_000004", "7 × 9", "40 × 40"]),
+    "segments of another size": ("plain", ["--with", "segmentation", "--data", "voc"], ["2012_000004", "7 × 9"]),
+    "no boxes": ("plain", ["--with", "discovery", "--data", "bare"], ["neither boxes nor masks"]),
+    "no masks": ("plain", ["--with", "segmentation", "--data", "bare"], ["no masks"]),
+    "no labels": ("plain", ["--with", "knn", "--data", "bare"], ["no labels"]),
+    "no keys": ("mixer", ["--with", "discovery"], ["no attention keys", "depthwise convolution"]),
+    "smaller than a patch": ("plain", ["--with", "discovery", "--data", "tiny"], ["40 × 6", "patch of 8 × 8"]),
+    "boxes that are sizes": ("plain", ["--with", "discovery", "--data", "sized"], ["--boxes sizes"]),
+    "no such layer": ("plain", ["--with", "knn", "--layers", "7"], ["layer 7", "0 … 2"]),
+    "layers of words": ("plain", ["--with", "knn", "--layers", "first"], ["layers is first"]),
+    "half a patch": ("plain", ["--with", "segmentation", "--size", "36"], ["36", "32"]),
+    "nothing matches": ("plain", ["--with", "discovery", "--where", "colour=red"], ["'colour'"]),
+    "no neighbour": ("plain", ["--with", "knn", "--k", "0"], ["k is 0"]),
+    "no temperature": ("plain", ["--with", "knn", "--temperature", "0"], ["temperature is 0"]),
+    "void out of range": ("plain", ["--with", "discovery", "--void", "300"], ["300"]),
+}
+
+
+@pytest.mark.parametrize(("run", "words", "said"), BAD.values(), ids=BAD.keys())
+def test_a_mistake_is_one_line_and_exit_2(run, words, said, runs, place, capsys, monkeypatch):
+    monkeypatch.chdir(place)
+    before = (runs[run] / "evaluation.json").read_bytes() if (runs[run] / "evaluation.json").exists() else b""
+    assert main(["evaluate", str(runs[run]), *words, *QUICK]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("wellcond: ") and captured.err.count("\n") == 1, captured.err
+    assert all(word in captured.err for word in said), captured.err
+    after = (runs[run] / "evaluation.json").read_bytes() if (runs[run] / "evaluation.json").exists() else b""
+    assert after == before
+
+
+def test_a_backbone_without_keys_has_neighbours_and_maps(runs, capsys):
+    words = ["evaluate", str(runs["mixer"]), "--with", "knn", "segmentation", "pca", *QUICK]
+    assert main(words) == 0
+    assert (runs["mixer"] / "evaluation.html").is_file()
+    assert {"knn", "segmentation", "pca"} <= set(values(runs["mixer"]))
+
+
+def test_json_holds_no_nan(runs, capsys):
+    main(["evaluate", str(runs["plain"]), "--with", "segmentation", *QUICK])
+    text = (runs["plain"] / "evaluation.json").read_text()
+    assert "NaN" not in text and json.loads(text)
+    assert to_json(config(runs["plain"]))

@@ -1,0 +1,201 @@
+"""Readers of VOC, COCO, COCO 20k, COCO-Stuff and ADE20K on miniature copies; masks and boxes of every source."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from layout_cases import SIZE, numbers, sample, write_ade20k, write_coco, write_voc
+from PIL import Image
+from pyarrow import parquet
+
+from wellcond.data.annotations import box_field, boxes_of, check_mask, in_order, mask_field, mask_of, matching
+from wellcond.data.fingerprints import fingerprint
+from wellcond.data.generated import GeneratedSource
+from wellcond.data.splits import open_split
+
+
+def opened(path: Path, half: Any = "val") -> Any:
+    return open_split(str(path), half, image_size=32)
+
+
+def known(source) -> list[tuple]:
+    """(name, boxes, mask) of every picture."""
+    fields = [name for name in (box_field(source), mask_field(source)) if name]
+    found = []
+    for record in source.records(range(len(source)), fields):
+        assert record.read().shape == (SIZE, SIZE, 3)
+        boxes = boxes_of(record.extras["boxes"], record.name) if "boxes" in fields else None
+        mask = mask_of(record.extras["mask"], record.name) if "mask" in fields else None
+        found.append((record.name, boxes, mask))
+    return found
+
+
+def test_voc(tmp_path):
+    root = write_voc(tmp_path / "VOC2012")
+    train, val = opened(root, "train"), opened(root)
+    assert (len(train), len(val), val.title) == (4, 3, "voc:VOC2012/Segmentation/val")
+    for index, (name, boxes, mask) in enumerate(known(val), start=4):
+        assert name == f"2012_{index:06d}.jpg"
+        assert boxes.tolist() == [list(sample(index).box)]
+        assert (mask == numbers(sample(index))).all()
+    assert val.labels() is None and val.num_segments == 21
+
+
+def test_a_list_of_voc_names_its_pictures(tmp_path):
+    root = write_voc(tmp_path)
+    assert len(opened(root / "ImageSets" / "Main" / "trainval.txt")) == 7
+    assert len(opened(root / "ImageSets" / "Main" / "cat_val.txt", "train")) == 3  # with a second column
+    (root / "SegmentationClass" / "2012_000000.png").unlink()
+    source = opened(root / "ImageSets" / "Main" / "trainval.txt")
+    assert source.fields == ("boxes",)  # masks only where all have one
+    (root / "ImageSets" / "Segmentation" / "val.txt").unlink()
+    assert opened(root).title.endswith("Main/val")
+
+
+def test_coco_stuff_and_its_boxes(tmp_path):
+    root = write_coco(write_coco(tmp_path, "train2017", stuff=True), "val2017", 2, stuff=True)
+    assert len(opened(root, "train")) == 4
+    source = opened(root)
+    assert (source.title, source.num_segments, source.fields) == ("coco:val2017", 182, ("mask", "boxes"))
+    for index, (_, boxes, mask) in enumerate(known(source)):
+        assert boxes.tolist() == [list(sample(index).box)]  # the crowd is not there
+        assert (mask == numbers(sample(index), background=120, shift=0)).all()
+
+
+@pytest.mark.parametrize("line", ["COCO_train2014_{:012d}.jpg", "{}", "train2014/COCO_train2014_{:012d}.jpg"])
+def test_coco_20k_is_a_list(line, tmp_path):
+    root = write_coco(tmp_path)
+    (root / "coco_20k_filenames.txt").write_text("\n".join(line.format(n) for n in (1014, 1000)) + "\n\n")
+    source = opened(root / "coco_20k_filenames.txt")
+    assert (source.title, source.fields) == ("coco:coco_20k_filenames", ("boxes",))
+    assert [boxes.tolist() for _, boxes, _ in known(source)] == [[list(sample(2).box)], [list(sample(0).box)]]
+
+
+def test_ade20k(tmp_path):
+    root = write_ade20k(tmp_path)
+    source = opened(root)
+    assert (source.title, len(source), source.fields, source.num_segments) == ("ade20k:validation", 3, ("mask",), 150)
+    for index, (_, _, mask) in enumerate(known(source), start=3):
+        assert (mask[0] == 255).all()  # "other"
+        assert (mask[1:] == np.where(sample(index).mask, sample(index).label, 99)[1:]).all()
+
+
+def test_stored_pictures_are_not_turned_by_their_exif(tmp_path):
+    root = write_voc(tmp_path)
+    path = root / "JPEGImages" / "2012_000004.jpg"
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    wide = np.zeros((20, 40, 3), np.uint8)
+    Image.fromarray(wide).save(path, exif=turned)
+    (record,) = opened(root).records([0])
+    assert record.read().shape == (20, 40, 3)
+
+
+def test_fingerprints_follow_the_files(tmp_path):
+    root = write_voc(tmp_path)
+    before = fingerprint(opened(root))
+    Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(root / "JPEGImages" / "2012_000004.jpg")
+    assert fingerprint(opened(root)) != before
+
+
+def test_mistakes_name_the_file(tmp_path):
+    root = write_voc(tmp_path / "voc")
+    (root / "Annotations" / "2012_000005.xml").write_text("<annotation>")
+    with pytest.raises(ValueError, match=r"2012_000005.jpg .*xml"):
+        known(opened(root))
+    (root / "JPEGImages" / "2012_000006.jpg").unlink()
+    with pytest.raises(ValueError, match=r"2012_000006.jpg.*does not exist"):
+        opened(root)
+    coco = write_coco(tmp_path / "coco")
+    (coco / "some.txt").write_text("no number here\n")
+    with pytest.raises(ValueError, match="no picture of COCO"):
+        opened(coco / "some.txt")
+    (coco / "empty.txt").write_text("\n")
+    with pytest.raises(ValueError, match="names no pictures"):
+        opened(coco / "empty.txt")
+    with pytest.raises(ValueError, match="val2017"):
+        opened(coco)
+    (coco / "annotations" / "instances_train2014.json").write_text("{}")
+    with pytest.raises(ValueError, match="no file of COCO instances"):
+        known(opened(coco, "train"))
+    (tmp_path / "alone.txt").write_text("1\n")
+    with pytest.raises(ValueError, match="no VOC or COCO folder"):
+        opened(tmp_path / "alone.txt")
+
+
+def png(mask: np.ndarray) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    Image.fromarray(mask).save(buffer, "PNG")
+    return {"bytes": buffer.getvalue(), "path": "x.png"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("bbox", [0, 1, 63, 31]),
+        ("boxes", [[0.0, 1.0, 64.0, 32.0]]),
+        ("objects", {"bbox": [[0.0, 1.0, 64.0, 32.0]], "category": [3]}),
+        ("objects", [{"bbox": [0.0, 1.0, 64.0, 32.0], "category": 3}]),
+    ],
+)
+def test_parquet_columns(column, value, tmp_path):
+    mask = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    picture = png(np.zeros((3, 4, 3), np.uint8))
+    table = pyarrow.table({"image": [picture, picture], "mask": [png(mask), None], column: [value, None]})
+    parquet.write_table(table, tmp_path / "val-0.parquet")
+    source = opened(tmp_path)
+    assert (box_field(source), mask_field(source)) == (column, "mask")
+    first, second = source.records([0, 1], [column, "mask"])
+    assert boxes_of(first.extras[column], "a").tolist() == [[0, 1, 64, 32]]
+    assert boxes_of(second.extras[column], "a").shape == (0, 4)
+    got = mask_of(first.extras["mask"], "a")
+    assert got is not None and (got == mask).all()
+    assert mask_of(second.extras["mask"], "a") is None
+
+
+def test_boxes_as_sizes_and_wrong_ones():
+    assert boxes_of([[5, 6, 7, 8]], "a", "sizes").tolist() == [[5, 6, 12, 14]]
+    with pytest.raises(ValueError, match=r"ends before it begins.*--boxes sizes"):
+        boxes_of([[50, 60, 7, 8]], "a")
+    with pytest.raises(ValueError, match="four numbers"):
+        boxes_of([1, 2, 3], "a")
+
+
+def test_a_bool_mask_holds_the_class_of_its_picture():
+    source = GeneratedSource(5, size=32)
+    record = next(source.records([3], ["mask", "box"]))
+    mask = mask_of(record.extras["mask"], record.name, record.label)
+    assert mask is not None and set(np.unique(mask)) == {0, 4}
+    assert boxes_of(record.extras["box"], "a", exclusive=True).tolist() == [list(record.extras["box"])]
+
+
+def test_masks_that_are_none(tmp_path):
+    with pytest.raises(ValueError, match=r"12 × 10 px, but the picture is 20 × 10"):
+        check_mask(np.zeros((10, 12), np.uint8), np.zeros((10, 20, 3), np.uint8), "a.jpg")
+    with pytest.raises(ValueError, match="mode RGB"):
+        mask_of(png(np.zeros((3, 4, 3), np.uint8)), "a")
+    with pytest.raises(ValueError, match="cannot be read"):
+        mask_of({"bytes": b"nonsense"}, "a")
+    with pytest.raises(ValueError, match="cannot be read"):
+        mask_of(tmp_path / "nowhere.png", "a")
+
+
+def test_where_chooses_rows(tmp_path):
+    picture = png(np.zeros((3, 4, 3), np.uint8))
+    table = pyarrow.table({"image": [picture] * 3, "kind": ["a", "b", "a"], "number": [1, 2, 3]})
+    parquet.write_table(table, tmp_path / "val-0.parquet")
+    source = opened(tmp_path)
+    assert matching(source, ()) == [0, 1, 2]
+    assert matching(source, ("kind=a", "number=3")) == [2]
+    for where, words in (("kind", "FIELD=VALUE"), ("kind=z", "no picture"), ("colour=a", "no 'colour'")):
+        with pytest.raises(ValueError, match=words):
+            matching(source, (where,))
+
+
+def test_threads_keep_the_order_and_pass_errors_on():
+    assert list(in_order(lambda n: n * n, range(200))) == [n * n for n in range(200)]
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(lambda n: 1 // (50 - n), range(200)))

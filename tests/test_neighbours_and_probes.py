@@ -1,0 +1,179 @@
+"""k-NN, the linear probe, the dense probe and PCA, each against a slow version of itself."""
+
+import judge_oracles as oracle
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from wellcond.evaluation import knn as neighbours
+from wellcond.evaluation import linear, segmentation
+from wellcond.evaluation.knn import count_top, knn_votes
+from wellcond.evaluation.pca import colours, principal_components
+
+
+def blobs(count: int, width: int = 6, classes: int = 4, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=count)
+    centres = np.random.default_rng(99).standard_normal((classes, width))
+    return torch.from_numpy(centres[labels] + rng.standard_normal((count, width))), torch.from_numpy(labels)
+
+
+@pytest.mark.parametrize(("k", "temperature"), [(1, 0.07), (7, 0.07), (20, 0.5), (500, 0.07)])
+def test_votes_are_those_of_a_double_loop(k, temperature, monkeypatch):
+    (train, labels), (test, _) = blobs(60), blobs(23, seed=1)
+    want = oracle.knn_votes(train.tolist(), labels.tolist(), test.tolist(), 4, min(k, 60), temperature)
+    for slab in (1 << 26, 60 * 5):
+        monkeypatch.setattr(neighbours, "SLAB", slab)
+        got = knn_votes(train, labels, test, 4, k=k, temperature=temperature)
+        torch.testing.assert_close(got.numpy(), want, atol=1e-10, rtol=0)
+
+
+def test_top_counts():
+    scores = torch.tensor([[3.0, 1, 2, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 1, 1]])
+    assert count_top(scores, torch.tensor([0, 6, 6])) == (2, 2)  # all equal: the smaller classes come first
+    assert count_top(scores, torch.tensor([2, 1, 4])) == (0, 3)
+
+
+def test_bad_neighbours_are_refused():
+    (train, labels) = blobs(5)
+    with pytest.raises(ValueError, match="k is 0"):
+        knn_votes(train, labels, train, 4, k=0)
+    with pytest.raises(ValueError, match="no training features"):
+        knn_votes(train[:0], labels[:0], train, 4)
+
+
+def test_heads_trained_side_by_side_are_those_trained_alone():
+    X, y = blobs(90)
+    schedule = linear.Schedule(epochs=3, batch_size=16)
+    together = linear.train_heads(X, y, 4, (0.01, 0.3, 2.0), schedule)
+    for number, rate in enumerate((0.01, 0.3, 2.0)):
+        alone = linear.train_heads(X, y, 4, (rate,), schedule)
+        torch.testing.assert_close(alone.weight[0], together.weight[number], atol=1e-12, rtol=0)
+        by_autograd = _sgd(X, y, rate, schedule)
+        torch.testing.assert_close(together.weight[number].T, by_autograd.weight, atol=1e-10, rtol=0)
+        torch.testing.assert_close(together.bias[number], by_autograd.bias, atol=1e-10, rtol=0)
+
+
+def _sgd(X: torch.Tensor, y: torch.Tensor, rate: float, schedule: linear.Schedule) -> nn.Linear:
+    """The same probe by nn.Linear, torch's SGD and its scheduler."""
+    X = (X - X.mean(0)) / X.std(0, correction=0)
+    head = nn.Linear(X.shape[1], 4, dtype=X.dtype)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    optimizer = torch.optim.SGD(head.parameters(), lr=rate, momentum=0.9)
+    steps = schedule.epochs * (len(X) // schedule.batch_size)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    generator = torch.Generator().manual_seed(schedule.seed)
+    for _ in range(schedule.epochs):
+        order = torch.randperm(len(X), generator=generator)
+        for rows in order[: len(X) // schedule.batch_size * schedule.batch_size].split(schedule.batch_size):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(head(X[rows]), y[rows]).backward()
+            optimizer.step()
+            scheduler.step()
+    return head
+
+
+def test_the_rate_is_chosen_on_the_training_set():
+    X, y = blobs(300)
+    schedule = linear.Schedule(epochs=5, batch_size=32)
+    probe = linear.probe(X, y, 4, rates=(1e-9, 0.1), schedule=schedule)
+    assert probe.rate == 0.1 and probe.held_out[0.1] > probe.held_out[1e-9]
+    alone = linear.train_heads(X, y, 4, (0.1,), schedule)  # trained again on all of it
+    assert torch.equal(probe.head.weight, alone.weight)
+    test, truth = blobs(200, seed=5)
+    assert (probe.head(test)[0].argmax(-1) == truth).double().mean() > 0.5
+    with pytest.raises(ValueError, match="1 training images"):
+        linear.probe(X[:1], y[:1], 4)
+
+
+def test_mean_iou_is_that_of_a_loop():
+    rng = np.random.default_rng(0)
+    truth, found = rng.integers(5, size=(3, 8, 9)), rng.integers(5, size=(3, 8, 9))
+    truth[rng.random(truth.shape) < 0.2] = 255
+    truth[truth == 3], found[found == 3] = 0, 1  # a class that is nowhere
+    matrix = torch.zeros(5, 5, dtype=torch.int64)
+    for t, f in zip(truth, found, strict=True):
+        matrix += segmentation.confusion(torch.from_numpy(t), torch.from_numpy(f), 5)
+    assert segmentation.mean_iou(matrix) == pytest.approx(oracle.mean_iou(truth, found, 5), abs=1e-12)
+    assert int(matrix.sum()) == (truth != 255).sum()
+
+
+class Stripes:
+    """Tokens that show the class of their patch, masks four times as fine, a void corner."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self):
+        for index in range(self.count):
+            generator = torch.Generator().manual_seed(index)
+            classes = torch.randint(3, (4, 5, 5), generator=generator)
+            tokens = nn.functional.one_hot(classes, 3).permute(0, 3, 1, 2).double()
+            tokens = torch.cat([3 * tokens - 7, torch.randn(4, 2, 5, 5, generator=generator, dtype=torch.float64)], 1)
+            masks = classes.repeat_interleave(4, 1).repeat_interleave(4, 2)
+            masks[:, :2, :2] = 255
+            yield tokens, masks
+
+
+def test_a_dense_head_learns_what_is_there_and_heads_do_not_disturb_each_other():
+    schedule = segmentation.Schedule(epochs=8, rate=0.05)
+    both = segmentation.train_heads(lambda x: {"all": x, "blind": x[:, 3:]}, Stripes(6), 3, schedule)
+    alone = segmentation.train_heads(lambda x: {"all": x}, Stripes(6), 3, schedule)
+    for a, b in zip(both["all"].state_dict().values(), alone["all"].state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+    scores = {}
+    for name, first in (("all", 0), ("blind", 3)):
+        matrix = torch.zeros(3, 3, dtype=torch.int64)
+        for tokens, masks in Stripes(3):
+            found = segmentation.upsampled(both[name](tokens[:, first:]), masks).argmax(1)
+            matrix += segmentation.confusion(masks, found, 3)
+        scores[name] = segmentation.mean_iou(matrix)
+    assert scores["all"] > 0.7 > 0.4 > scores["blind"]
+
+
+def test_the_dense_loss_is_taken_in_pixels_without_void():
+    head = segmentation.Head(2, 3).double()
+    nn.init.normal_(head.project.weight)
+    tokens = torch.randn(2, 2, 3, 3, dtype=torch.float64)
+    masks = torch.randint(3, (2, 12, 12))
+    masks[0, :, :7] = 255
+    got = segmentation._loss(head(tokens), masks).detach()
+    logits = nn.functional.interpolate(head(tokens), (12, 12), mode="bilinear").log_softmax(1).detach()
+    picked = [
+        float(logits[b, masks[b, i, j], i, j])
+        for b in range(2) for i in range(12) for j in range(12) if masks[b, i, j] != 255
+    ]  # fmt: skip
+    assert float(got) == pytest.approx(-np.mean(picked), abs=1e-10)
+    assert float(segmentation._loss(head(tokens), torch.full_like(masks, 255))) == 0
+
+
+@pytest.mark.parametrize("shape", [(30, 8), (9, 40)], ids=["tall", "wide"])
+def test_components_are_those_of_an_svd(shape):
+    X = torch.randn(4, *shape)
+    scores, share = principal_components(X)
+    for x, s, e in zip(X.double().numpy(), scores.numpy(), share.numpy(), strict=True):
+        U, sigma, Vt = np.linalg.svd(x - x.mean(0), full_matrices=False)
+        for c in range(3):
+            sign = np.sign(Vt[c][np.argmax(np.abs(Vt[c]))])
+            torch.testing.assert_close(s[:, c], sign * U[:, c] * sigma[c], atol=1e-8, rtol=0)
+            assert e[c] == pytest.approx(sigma[c] ** 2 / (sigma**2).sum(), abs=1e-10)
+
+
+def test_components_beyond_the_rank_are_nothing():
+    line = torch.arange(6.0)[None, :, None] * torch.ones(1, 1, 4)
+    scores, share = principal_components(line)
+    assert share[0].tolist() == pytest.approx([1, 0, 0])
+    assert not scores[0, :, 1:].any()
+    picture = colours(scores, (2, 3))
+    assert picture.shape == (1, 2, 3, 3)
+    assert picture[0, ..., 0].flatten().tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert (picture[..., 1:] == 0.5).all()
+    narrow, share = principal_components(torch.randn(1, 5, 2))
+    assert narrow.shape == (1, 5, 3) and not narrow[..., 2].any()
+    constant, share = principal_components(torch.ones(1, 5, 4))
+    assert not constant.any() and not share.any()
