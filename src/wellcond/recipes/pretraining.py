@@ -280,8 +280,8 @@ def procedural_dino(*, epochs: int = 12) -> TrainConfig:
     variants  --model.cut-mlp-skips, --model.cut-attention-skips, --model.graying.method dct
     hardware  any CPU
     time      not measured
-    expected  with --data.train procedural:4000 --epochs 20 (1240 steps) a validation loss of 5.09; answers that say
-              nothing have ln 256 = 5.55, and it stays near that for the first 300 steps
+    expected  with --data.train procedural:4000 --epochs 20 (1240 steps) a validation loss of about 5.1; answers that
+              say nothing have ln 256 = 5.55, and it stays near that for the first 300 steps
     paper     none
     """
     base = procedural_vit(epochs=epochs)
