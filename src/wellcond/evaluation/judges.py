@@ -67,7 +67,7 @@ def judge_segmentation(subject: Subject) -> Iterator[tuple[str, float]]:
     settings = subject.settings
     schedule = segmentation.Schedule(epochs=settings.segmentation_epochs, rate=settings.segmentation_rate)
     heads = segmentation.train_heads(read, subject.segments("train"), subject.num_segments, schedule)
-    matrices, seen = dict.fromkeys(heads, torch.zeros(())), 0
+    matrices, seen = dict.fromkeys(heads, torch.zeros((), dtype=torch.int64)), 0
     with torch.no_grad():
         for images, masks in subject.segments("val"):
             for name, x in read(images).items():
