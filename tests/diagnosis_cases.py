@@ -103,6 +103,8 @@ def jacobian(part: str, method: str | None, epsilon: float | None, *, complete: 
         complete=complete,
         n=16,
         d=24,
+        nodes=() if complete else (*map(float, kept), *map(float, sigma[40::20])),
+        ranks=() if complete else (*range(1, 41), *range(41, count + 1, 20)),
     )
 
 

@@ -26,7 +26,29 @@ NAMES = (
     "imagenet-swin-s",
     "imagenet-cait-s24",
     "imagenet-pvt-v2-b3",
+    "cifar10-vit-tiny-skipless",
+    "tiny-imagenet-vit-tiny-skipless",
+    "tiny-imagenet-vit-s",
+    "tiny-imagenet-vit-s-skipless",
+    "imagenet-vit-b-skipless",
+    "procedural-mae",
+    "procedural-dino",
+    "tiny-imagenet-mae-vit-tiny",
+    "tiny-imagenet-mae-vit-s",
+    "tiny-imagenet-dino-vit-tiny",
+    "tiny-imagenet-dino-vit-s",
+    "tiny-imagenet-vit-tiny-finetune",
+    "tiny-imagenet-vit-s-finetune",
+    "imagenet-mae-vit-b",
+    "imagenet-dino-vit-s",
+    "imagenet-vit-b-finetune",
 )
+WITHOUT_LABELS = tuple(name for name in NAMES if "-mae" in name or "-dino" in name)
+FINETUNE = {  # and what each starts from
+    "tiny-imagenet-vit-tiny-finetune": "tiny-imagenet-mae-vit-tiny",
+    "tiny-imagenet-vit-s-finetune": "tiny-imagenet-dino-vit-s",
+    "imagenet-vit-b-finetune": "imagenet-mae-vit-b",
+}
 
 
 def stand_in(folder: Path, size: int, num_classes: int, *, train: int = 4, val: int = 3) -> Path:

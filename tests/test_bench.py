@@ -217,6 +217,33 @@ def test_quick_diagnose(tmp_path):
     assert rows["all sites"]["peak_memory_gib"] > 0
 
 
+def test_quick_soap(tmp_path):
+    from wellcond.bench import soap
+
+    result = soap.run(BenchConfig(what="soap", out=tmp_path, quick=True))
+    assert result == json.loads((tmp_path / "bench-soap.json").read_text())
+    rows = {(r["part"], r["name"]): r for r in result["rows"]}
+    ours = rows["optimizer", "SOAP"]
+    assert ours["speedup"] > 0 and ours["worst_step_ms"] > 0
+    assert rows["optimizer", "SOAP, all bases in one step"]["error_loss"] < 1e-4  # as theirs does
+    assert ours["error_loss"] < 0.1
+    assert rows["optimizer", "SOAP, float32 products"]["error_update"] < 1e-3
+    refreshed = [r for (part, name), r in rows.items() if part == "refresh" and "ours" in name]
+    assert refreshed and all(r["error_orthogonality"] < 1e-5 for r in refreshed)
+    assert rows["training", "soap"]["ratio"] > 0 and rows["training", "soap"]["optimizer"] == "soap"
+    assert all(bar["met"] is None for bar in result["bars"])
+
+
+def test_soap_alone_where_the_other_is_not_installed(tmp_path, monkeypatch):
+    from wellcond.bench import soap
+
+    monkeypatch.setitem(__import__("sys").modules, "pytorch_optimizer", None)
+    result = soap.run(BenchConfig(what="soap", out=tmp_path, quick=True), parts="optimizer")
+    rows = {r["name"]: r for r in result["rows"]}
+    assert "pip install pytorch-optimizer" in rows["pytorch-optimizer"]["failed"]
+    assert "speedup" not in rows["SOAP"] and rows["SOAP"]["step_ms"] > 0
+
+
 def test_quick_tokencut(tmp_path):
     from wellcond.bench import tokencut
 

@@ -20,19 +20,29 @@ def made(tmp_path_factory) -> Path:
 
 def test_one_page_tells_it_all(made):
     page = (made / "report.html").read_text()
-    for words in ("SVD 0.7", "striped disc", "no attention skip", "κ by block", "wellcond demo --out"):
+    for words in (
+        "SVD 0.7",
+        "striped disc",
+        "no attention skip",
+        "no skips, skipless init",
+        "κ by block",
+        "wellcond demo --out",
+    ):
         assert words in page
 
 
 def test_runs_are_ordinary_runs_that_differ_in_the_model_only(made):
     (folder,) = made.glob("runs-*")
     stories = {path.name: read(path) for path in folder.iterdir()}
-    assert set(stories) == {"all-skips", "no-MLP-skip", "no-attention-skip", "DCT-0.95"}
+    names = {"all-skips", "no-MLP-skip", "no-attention-skip", "DCT-0.95", "no-skips", "no-skips-skipless-init"}
+    assert set(stories) == names
     assert all(s.summary is not None and s.troubles == [] and s.probed for s in stories.values())
     base = stories["all-skips"].config
     for name, story in stories.items():
         assert all(field.startswith("model.") for field in changed_fields(base, story.config)), name
     assert stories["no-attention-skip"].config.model.cut_attention_skips
+    fails, trains = (stories[name].config for name in ("no-skips", "no-skips-skipless-init"))
+    assert fails.model.cut == "both" and set(changed_fields(fails, trains)) == {"model.init.method"}
 
 
 def test_again_it_shows_what_is_there(made, capsys):

@@ -40,6 +40,16 @@ def test_graph_equals_eager_to_the_bit(precision, drop_path, accumulate, tmp_pat
     compare(tmp_path / "graph", tmp_path / "eager")
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_annealed_skips_are_not_kept_by_a_graph(compiled, tmp_path):
+    base = config(compile=compiled)
+    cut = {"cut_attention_skips": True, "cut_mlp_skips": True, "anneal_skips": 0.8, "drop_path": 0.0}
+    base = replace(base, model=replace(base.model, **cut))
+    run(base, tmp_path / "graph")
+    run(replace(base, graph="off"), tmp_path / "eager")
+    compare(tmp_path / "graph", tmp_path / "eager")
+
+
 @pytest.mark.parametrize("graph", ["on", "off"])
 @pytest.mark.parametrize("at", [4, 7])
 def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ FLOORS = {
     0: {"config", "parsing", "report", "results", "runs", "strip"},
     1: {"spectral"},
     2: {"graying", "blocks"},
-    3: {"attention", "pictures", "skips"},
+    3: {"activations", "attention", "initializers", "pictures", "skips"},
     4: {"jacobian", "probes"},
     5: {"diagnosis"},
     6: {"data", "evaluation", "monitor", "objectives", "optim"},
@@ -29,22 +29,29 @@ FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it
 FILES = sorted(SOURCE.rglob("*.py"))
 PUBLIC = {
     "Monitor",
+    "SOAP",
     "TokenGraying",
     "__version__",
+    "calibrate_",
     "condition_number",
     "cut_skips",
     "diagnose",
     "effective_rank",
     "gray",
     "gray_tokens",
+    "init_skipless_",
     "load",
+    "mimetic_",
     "numerical_floor",
     "restore_skips",
+    "set_activation",
     "set_attention",
     "singular_values",
     "spectral_map",
     "stable_rank",
+    "suo_",
     "ungray",
+    "verify_init",
 }
 
 

@@ -170,3 +170,29 @@ def test_large_maps_go_to_lanczos_by_themselves():
     double, X64, _ = attention(197, 64, seed=0)
     again = jacobian_spectrum(double, X64, num_values=4, smallest=False, generator=seeded(5))
     assert ((found.sigma - again.sigma).abs() <= found.error + again.error).all()
+
+
+@pytest.mark.parametrize("spread", [1.0, 4.0])
+def test_the_staircase_is_the_whole_spectrum(spread):
+    """A stretch with known values: the share above each node, and the sum of any power, up to the random direction."""
+    n, d = 60, 50
+    values = torch.exp(-spread * torch.rand(n, d, dtype=torch.float64, generator=seeded(3)))
+    found = jacobian_spectrum(lambda X: X * values, torch.ones(n, d, dtype=torch.float64), "lanczos", max_steps=30)
+    sigma = np.sort(values.numpy().ravel())[::-1]
+    noise = 3 * math.sqrt(len(sigma))
+    first, last = (ranks.numpy() for ranks in found.ranks)
+    for node, low, high in zip(found.nodes.numpy(), first, last, strict=True):
+        assert low - noise <= np.sum(sigma >= node) <= high + noise
+    assert np.median(last - first) > 5 and last[-1] == pytest.approx(len(sigma), rel=1e-9)
+    assert found.weights.sum().item() == pytest.approx(1, abs=1e-12)
+    mean = (found.weights * found.nodes**2).sum().item()
+    assert mean == pytest.approx(np.mean(sigma**2), rel=4 / math.sqrt(len(sigma)))
+
+
+def test_the_staircase_of_a_complete_spectrum_is_the_spectrum():
+    exact = jacobian_spectrum(lambda X: X * torch.arange(1.0, 5.0), torch.ones(2, 4))
+    assert torch.equal(exact.nodes, exact.sigma) and torch.equal(
+        exact.ranks[1].round(), torch.arange(1.0, 9.0).double()
+    )
+    whole = jacobian_spectrum(lambda X: X * torch.arange(1.0, 5.0), torch.ones(3, 2, 4), "lanczos")
+    assert whole.complete and whole.nodes.shape == (3, 8) and whole.weights.sum(-1) == pytest.approx([1.0] * 3)

@@ -52,10 +52,13 @@ def test_killed_there_and_resumed(fault, straight, tmp_path):
 def test_killed_at_random_moments(straight, tmp_path):
     """From outside, whatever it is doing."""
     rng = random.Random(0)
+    begun = time.perf_counter()
+    assert finish(start(CONFIG, tmp_path / "timed")) == [0]
+    whole = time.perf_counter() - begun
     killed = 0
     for _ in range(4):
         (process,) = start(CONFIG, tmp_path / "run")
-        process.join(rng.uniform(0.2, 0.9))
+        process.join(rng.uniform(0.1, 0.7) * whole)
         if process.is_alive():
             os.kill(process.pid, signal.SIGKILL)
             killed += 1

@@ -148,7 +148,7 @@ def test_options_go_on_top_of_the_recipe():
 
 @pytest.mark.parametrize("words", [["--epochs", "20"], ["--epochs=20"]])
 def test_warm_up_follows_the_epochs_unless_it_is_given(words):
-    assert config_of("cifar10-vit-tiny", *words).optim.warmup_epochs == 1
+    assert config_of("cifar10-vit-tiny", *words).optim.warmup_epochs == 4
     assert config_of("cifar10-vit-tiny", *words, "--optim.warmup-epochs", "3").optim.warmup_epochs == 3
 
 
@@ -275,3 +275,24 @@ def test_a_run_keeps_the_whole_config(straight):
     config = from_json(Run(straight).read_config(), TrainConfig)
     assert config.recipe == "procedural-vit"
     assert json.loads(to_json(config)) == json.loads((straight / "config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "said"),
+    [
+        ("procedural-dino", ["--dino.local-size", "10"], "dino.local_size is 10, which patches of 8 do not divide"),
+        ("procedural-dino", ["--model.num-classes", "4"], "has no classes, but model.num_classes is 4; use 0"),
+        ("procedural-mae", ["--mae.mask", "0.99"], "mae.mask is 0.99, which shows 0 of 16 patches"),
+        (
+            "procedural-mae",
+            ["--model.name", "swin_tiny_patch4_window7_224", "--model.options", "window_size", "4"],
+            "no plain",
+        ),
+        ("procedural-vit", ["--pretrained", "nowhere"], "pretrained is 'nowhere', which is no run"),
+    ],
+)
+def test_mistakes_without_labels_are_one_line(recipe, words, said, cache, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", recipe, "--data", "procedural:16", cache, *words, "--out", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line and not out.exists()

@@ -12,12 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.stats
+import torch
 from PIL import Image
 
+import wellcond
 from wellcond import recipes
 from wellcond.bench.table import render
 from wellcond.cli import main
 from wellcond.config import MAY_CHANGE, ReproduceConfig, TrainConfig, from_json
+from wellcond.data.splits import open_split
 from wellcond.reproduction import (
     comparing,
     family_claim,
@@ -79,7 +82,7 @@ def keys(content):
 
 def numbers(content):
     """Everything that does not depend on the clock or the machine."""
-    clock = {"seconds", "date", "commit", "hardware", "taken_from"}
+    clock = {"seconds", "images_per_s", "date", "commit", "hardware", "taken_from"}
     return [{k: v for k, v in run.items() if k not in clock} for run in content["runs"]]
 
 
@@ -464,37 +467,54 @@ def test_sweep_verdicts():
 
 def test_layer_verdicts():
     sites = {"sab_in": [3.0], "sab_out": [6.0], "sab_sum": [3.1], "ffn_out": [3.5], "ffn_sum": [3.0]}
-    runs = made_up("softmax/none", [1, 1], **kappas(**sites))
-    runs[1]["kappa"] = kappas(**{**sites, "sab_out": [6.1]})["kappa"]
+    runs = made_up("softmax/none", [1, 1], trained=sites)
+    runs[1]["trained"] = {**sites, "sab_out": [6.1, None]}
     assert layer_claims.judge_sums(runs).verdict.endswith(": reproduced.")
     assert layer_claims.judge_sums(runs[:1]).verdict.endswith(": not decided.")
-    flat = made_up("softmax/none", [1, 1], **kappas(**{**sites, "sab_out": [3.6]}))
+    flat = made_up("softmax/none", [1, 1], trained={**sites, "sab_out": [3.6]})
     assert layer_claims.judge_sums(flat).verdict.endswith(": not reproduced.")
-    gray = made_up("softmax/dct", [1, 1], **kappas(**{**sites, "sab_sum": [2.5]}))
-    gray[1]["kappa"] = kappas(**{**sites, "sab_sum": [2.52]})["kappa"]
+    gray = made_up("softmax/dct", [1, 1], trained={**sites, "sab_sum": [2.5]})
+    gray[1]["trained"] = {**sites, "sab_sum": [2.52]}
     assert layer_claims.judge_layers(runs + gray).verdict == (
         "Fig. 3, softmax: reproduced; Figs. 4 and 5, softmax, dct: reproduced."
     )
-    infinite = made_up("softmax/none", [1, 1], **kappas(**{**sites, "sab_out": [None]}))
+    infinite = made_up("softmax/none", [1, 1], trained={**sites, "sab_out": [None]})
     assert layer_claims.judge_sums(infinite).rows[0].value is None
 
 
+def test_kappa_of_a_trained_model_is_numpys(tmp_path):
+    """SA(X) of the last block, on tensors that are computed here."""
+    _, content = reproduce("asa-fig1b", tmp_path)
+    found = content["runs"][0]["trained"]["sab_out"]
+    (folder,) = (tmp_path / "runs").iterdir()
+    model, images = trained_in_float64(folder, layer_claims.NUM_IMAGES)
+    with torch.no_grad():
+        x = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(images))))
+        block = model.blocks[1]
+        X = block.attn(block.norm1(model.blocks[0](x))).numpy()
+    sigma = np.linalg.svd(X, compute_uv=False)
+    full = sigma[:, -1] > np.finfo(float).eps * max(X.shape[1:]) * sigma[:, 0]
+    assert full.all() and len(found) == 2
+    assert found[1] == pytest.approx(np.mean(np.log(sigma[:, 0] / sigma[:, -1])), abs=1e-3)
+
+
+def trained_in_float64(folder: Path, count: int) -> tuple[Any, torch.Tensor]:
+    """A run's model, and the first validation pictures as it takes them."""
+    config = from_json((folder / "config.json").read_text(), TrainConfig)
+    source = open_split("procedural:48", "val", image_size=16)
+    indices = range(min(count, len(source)))
+    pixels = np.stack([record.read() for record in source.records(indices)])
+    mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (config.data.mean, config.data.std))
+    return wellcond.load(folder).double(), (torch.from_numpy(pixels).permute(0, 3, 1, 2).double() / 255 - mean) / std
+
+
 def test_the_jacobian_of_a_trained_model_is_numpys(tmp_path):
-    import torch
-
-    import wellcond
-    from wellcond.data.splits import open_split
-
     _, content = reproduce("asa-fig7-8", tmp_path)
     found = content["runs"][0]["jacobian"]["spectra"]["none"]
     (folder,) = (tmp_path / "runs").iterdir()
-    model: Any = wellcond.load(folder).double()
-    config = from_json((folder / "config.json").read_text(), TrainConfig)
-    pixels = next(iter(open_split("procedural:48", "val", image_size=16).records([0]))).read()
-    mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (config.data.mean, config.data.std))
-    image = (torch.from_numpy(pixels).permute(2, 0, 1).double() / 255 - mean) / std
+    model, image = trained_in_float64(folder, 1)
     with torch.no_grad():
-        x = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(image[None]))))
+        x = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(image))))
         x = model.blocks[0](x)
         Y = model.blocks[1].norm1(x)[0]
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -524,3 +544,14 @@ def test_statistics_without_values():
     row = comparing.mean_row("x", "–", [])
     assert row.value is None and row.interval is None and row.verdict == "one seed"
     assert comparing.against(0.3, (0.1, 0.5)) == "as in the paper" and comparing.against(None, (-2, -1)) == "lower"
+
+
+def test_seeds_share_compiled_code_and_variants_do_not(monkeypatch):
+    resets: list[int] = []
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: resets.append(len(seen)))
+    runner: Any = training_runs.Runner(skip_claim.FIG1C, ReproduceConfig(claim="asa-fig1c"), {}, "cpu")
+    seen: list[str] = []
+    for own in "aaabbbbbba":
+        runner._keep_compiled(own)
+        seen.append(own)
+    assert resets == [0, 3, 3 + training_runs.MANY, 9]

@@ -19,10 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from wellcond.config import DataConfig, ModelConfig, OptimConfig, TrainConfig
+from wellcond.config import DataConfig, DINOConfig, MAEConfig, ModelConfig, OptimConfig, TrainConfig
+from wellcond.data.masking import patch_order
+from wellcond.data.randomness import keys
 from wellcond.training import Stopped, checkpoints, train, trainer
 
 NUM_CLASSES, NUM_TRAIN, NUM_VAL, SIZE = 4, 40, 11, 8
+PATCH, NUM_PATCHES = 4, 4
 
 
 class TensorSupply:
@@ -57,12 +60,21 @@ class TensorSupply:
         return {"indices": part}
 
     def prepare(self, inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.images[inputs["indices"]], self.labels[inputs["indices"]]
+        return self.views(inputs["indices"])
+
+    def views(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images and labels, or an order of their patches that hangs on the sample alone, or crops."""
+        if self.config.objective == "mae":
+            return self.images[indices], patch_order(keys(0, 0, indices), NUM_PATCHES)
+        if self.config.objective == "dino":
+            x = self.images[indices]
+            return torch.stack([x, 0.9 * x.flip(3)], 1), torch.stack([x[..., :4, :4], x[..., 4:, 4:].flip(3)], 1)
+        return self.images[indices], self.labels[indices]
 
     def validation(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        images, labels = self.images[NUM_TRAIN:], self.labels[NUM_TRAIN:]
         for i in range(self.processes.rank * 4, NUM_VAL, self.processes.world_size * 4):
-            yield images[i : i + 4], labels[i : i + 4]
+            numbers = torch.arange(i, min(i + 4, NUM_VAL), device=self.images.device)
+            yield self.views(NUM_TRAIN + numbers)
 
     def fixed_images(self, count: int) -> torch.Tensor:
         return self.images[NUM_TRAIN : NUM_TRAIN + count]
@@ -85,7 +97,7 @@ def tiny(**changes: Any) -> TrainConfig:
         model=ModelConfig(
             name="vit_tiny_patch16_224",
             image_size=SIZE,
-            patch_size=4,
+            patch_size=PATCH,
             num_classes=NUM_CLASSES,
             drop_path=0.2,
             options=(("embed_dim", 16), ("depth", 2), ("num_heads", 2)),
@@ -101,6 +113,16 @@ def tiny(**changes: Any) -> TrainConfig:
         graph="off",
     )
     return replace(config, **changes)
+
+
+def without_labels(name: str, **changes: Any) -> TrainConfig:
+    """The same for an objective that has none."""
+    model = replace(tiny().model, num_classes=0)
+    mae = MAEConfig(decoder_depth=1, decoder_width=8, decoder_heads=2, mask=0.5)
+    dino = DINOConfig(
+        out_dim=12, hidden=16, bottleneck=8, local_crops=2, local_size=PATCH, temperature_epochs=2.0, momentum=0.9
+    )
+    return tiny(**{"objective": name, "model": model, name: {"mae": mae, "dino": dino}[name], **changes})
 
 
 def run(config: TrainConfig, out: Path, supply: Any = TensorSupply) -> Any:
@@ -141,8 +163,8 @@ def _after(function: Any, *args: Any, **kwargs: Any) -> None:
     _die()
 
 
-def _torn_write(function: Any, tensors: Any, path: Path) -> None:
-    function(tensors, path)
+def _torn_write(function: Any, tensors: Any, path: Path, **options: Any) -> None:
+    function(tensors, path, **options)
     os.truncate(path, path.stat().st_size // 2)
     _die()
 
@@ -183,8 +205,8 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["training_cases"])
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["training_cases"])
 
 
 def start(
@@ -193,7 +215,7 @@ def start(
     """Processes of a run; `fault` is for `rank`."""
     port = free_port()
     processes = [
-        _CONTEXT.Process(
+        CONTEXT.Process(
             target=child, args=(config, str(out), supply, fault if r == rank else None, r, world_size, port)
         )
         for r in range(world_size)

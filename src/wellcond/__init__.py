@@ -1,13 +1,15 @@
 """wellcond: see, fix and train through the conditioning of vision transformers.
 
-    spectral   singular_values, condition_number, effective_rank, stable_rank, numerical_floor, spectral_map
-    graying    gray_tokens (function), TokenGraying (module), gray / ungray (model)
-    skips      cut_skips / restore_skips (model)
-    attention  set_attention (model): linear or softmax
-    training   load (run directory → model, as it was trained)
-    diagnosis  diagnose (model × images → rows, findings, one page)
-    attention  set_attention (model): linear or softmax
-    monitor    Monitor (a training loop)
+    spectral      singular_values, condition_number, effective_rank, stable_rank, numerical_floor, spectral_map
+    graying       gray_tokens (function), TokenGraying (module), gray / ungray (model)
+    skips         cut_skips / restore_skips (model)
+    attention     set_attention (model): linear or softmax
+    activations   set_activation (model): centred GELU or a tailored ReLU
+    initializers  init_skipless_, mimetic_, calibrate_ (model), suo_ (weight)
+    training      load (run directory → model, as it was trained)
+    diagnosis     diagnose (model × images → rows, findings, one page), verify_init (its weights as it begins)
+    monitor       Monitor (a training loop)
+    optim         SOAP (a torch optimizer)
 
 Names are imported on first use (PEP 562), so `import wellcond` and `wellcond --help` do not import torch.
 """
@@ -31,36 +33,53 @@ _ROOM_OF = {
     "cut_skips": "skips",
     "restore_skips": "skips",
     "set_attention": "attention",
+    "set_activation": "activations",
+    "init_skipless_": "initializers",
+    "mimetic_": "initializers",
+    "calibrate_": "initializers",
+    "suo_": "initializers",
     "load": "training",
     "diagnose": "diagnosis",
+    "verify_init": "diagnosis",
     "Monitor": "monitor",
+    "SOAP": "optim",
 }
 
 __all__ = [
+    "SOAP",
     "Monitor",
     "TokenGraying",
     "__version__",
+    "calibrate_",
     "condition_number",
     "cut_skips",
     "diagnose",
     "effective_rank",
     "gray",
     "gray_tokens",
+    "init_skipless_",
     "load",
+    "mimetic_",
     "numerical_floor",
     "restore_skips",
+    "set_activation",
     "set_attention",
     "singular_values",
     "spectral_map",
     "stable_rank",
+    "suo_",
     "ungray",
+    "verify_init",
 ]
 
 if TYPE_CHECKING:
+    from .activations import set_activation
     from .attention import set_attention
-    from .diagnosis import diagnose
+    from .diagnosis import diagnose, verify_init
     from .graying import TokenGraying, gray, gray_tokens, ungray
+    from .initializers import calibrate_, init_skipless_, mimetic_, suo_
     from .monitor import Monitor
+    from .optim import SOAP
     from .skips import cut_skips, restore_skips
     from .spectral import (
         condition_number,

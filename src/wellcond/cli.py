@@ -64,8 +64,8 @@ VERBS = {
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",
-        "time graying, spectra, a diagnosis, training or TokenCut, write results/bench-*.json",
-        needs="graying, spectral, diagnose, train or tokencut: wellcond bench graying",
+        "time one of our parts against what you would pick otherwise, write results/bench-*.json",
+        needs="graying, spectral, diagnose, train, soap or tokencut: wellcond bench graying",
     ),
     "reproduce": Verb(
         "ReproduceConfig",

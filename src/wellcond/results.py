@@ -18,7 +18,7 @@ from typing import Any
 
 from .atomic import write_bytes
 
-PACKAGES = ("wellcond", "torch", "timm", "numpy", "triton", "torch-dct")
+PACKAGES = ("wellcond", "torch", "timm", "numpy", "triton", "torch-dct", "pytorch-optimizer")
 
 
 def origin(command: str, device: str, commit: str | None = None) -> dict[str, Any]:

@@ -3,21 +3,19 @@
 Always Skip Attention (arXiv 2505.01996) cuts the skip of the attention or of the MLP to show what it carries; Cutting
 the Skip (2510.00345) trains without both; decayed identity shortcuts (2404.10947) let the gain fall with depth.
 Gains are plain attributes of the blocks, not part of the state dict: checkpoints move both ways, and whoever loads one
-cuts again.
+cuts again. `load_state_dict` warns once where a model without skips is given the state dict of one with them.
 """
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 from torch import Tensor, nn
 
 from wellcond.blocks import adapt, adapted_blocks, unadapt
 from wellcond.blocks.adapted import Adapted
+from wellcond.blocks.depth import OverDepth, as_number, over_depth
 
 Model = TypeVar("Model", bound=nn.Module)
-Gain = float | Sequence[float] | np.ndarray | Tensor | Callable[[float], float]
 
 
 def cut_skips(
@@ -36,6 +34,7 @@ def cut_skips(
         for name in asked:
             if _has(block, name):
                 setattr(block, f"{name}_gain", 0.0)
+    _choose_teller(blocks)
     return model
 
 
@@ -44,6 +43,7 @@ def restore_skips(model: Model) -> Model:
     for block in adapted_blocks(model):
         for gain in block.gains:
             setattr(block, gain, 1.0)
+    _choose_teller(adapted_blocks(model))
     if not any(block._sinks for block in adapted_blocks(model)):  # a recording still needs the sites
         unadapt(model)
     return model
@@ -51,10 +51,10 @@ def restore_skips(model: Model) -> Model:
 
 def set_gains(
     model: Model,
-    attention: Gain | None = None,
-    mlp: Gain | None = None,
+    attention: OverDepth | None = None,
+    mlp: OverDepth | None = None,
     *,
-    lpi: Gain | None = None,
+    lpi: OverDepth | None = None,
     images: Tensor | None = None,
 ) -> Model:
     """Set the gain of the skips, over depth; returns the same object. None leaves a skip as it is.
@@ -71,33 +71,42 @@ def set_gains(
         having = [block for block in blocks if _has(block, name)]
         if not having:
             raise ValueError(f"{type(model).__name__} has no skip of {name} to set a gain for")
-        plans.append((having, f"{name}_gain", _over_depth(name, gain, len(having))))
+        values = [_number(name, value) for value in over_depth(name, gain, len(having), called="gains")]
+        plans.append((having, f"{name}_gain", values))
     for having, attribute, values in plans:  # after all of them have been checked
         for block, value in zip(having, values, strict=True):
             setattr(block, attribute, value)
+    _choose_teller(blocks)
     return model
 
 
-def _over_depth(name: str, gain: Any, num_blocks: int) -> list[float]:
-    if callable(gain):
-        values = [gain(i / max(num_blocks - 1, 1)) for i in range(num_blocks)]
-    elif hasattr(gain, "__len__") and not isinstance(gain, str) and getattr(gain, "ndim", 1):
-        values = list(gain)
-        if len(values) != num_blocks:
-            raise ValueError(f"{name} has {len(values)} gains for {num_blocks} blocks; give one for each or one number")
-    else:
-        values = [gain] * num_blocks
-    return [_number(name, value) for value in values]
+def share_gain(model: Model, gain: Tensor, attention: bool = True, mlp: bool = True) -> Model:
+    """Let one 0-d tensor be the gain of these skips in all blocks; returns the same object.
+
+    Whoever writes the tensor changes the gain of the next forward, also of a compiled one and of a CUDA graph, which
+    read it anew. A branch is then dropped by drop-path whatever the gain is.
+    """
+    if gain.ndim:
+        raise ValueError(f"gain has the shape {tuple(gain.shape)}; give one number as a 0-d tensor")
+    for block in adapt(model):
+        for name, asked in (("attention", attention), ("mlp", mlp)):
+            if asked and _has(block, name):
+                setattr(block, f"{name}_gain", gain)
+    return model
 
 
 def _number(name: str, value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = as_number(value)
     if not math.isfinite(number):
         raise ValueError(f"a gain must be a finite number, and one of {name} is {value!r}; 1 keeps the skip, 0 cuts it")
     return number
+
+
+def _choose_teller(blocks: list[Adapted]) -> None:
+    """The first block without a skip warns of weights that were trained with it; one is enough."""
+    without = [block for block in blocks if any(getattr(block, gain) == 0.0 for gain in block.gains)]
+    for block in blocks:
+        block._tells = block is (without or [None])[0]
 
 
 def _has(block: Adapted, name: str) -> bool:

@@ -1,8 +1,9 @@
-"""Timings → ``results/bench-*.json``: what graying, spectra, a diagnosis, training and TokenCut cost, and how exact.
+"""Timings → ``results/bench-*.json``: what our parts cost, and how exact they were.
 
 Every number is a median of interleaved repeats in one run (:mod:`~wellcond.bench.timing`), taken on real
 photographs (:mod:`~wellcond.bench.images`), with the error against float64 of the very same path beside it
-(:mod:`~wellcond.bench.oracle`). ``graying``, ``spectral``, ``diagnose``, ``train`` and ``tokencut`` are the entries::
+(:mod:`~wellcond.bench.oracle`). ``graying``, ``spectral``, ``diagnose``, ``train``, ``soap`` and ``tokencut`` are the
+entries::
 
     python -m wellcond.bench.graying --device cuda --data DIR --out results --parts a,c
     python -m wellcond.bench.spectral --device cpu --data DIR --out results

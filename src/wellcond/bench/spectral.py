@@ -56,8 +56,8 @@ def _measure(part: str, config: BenchConfig) -> Part:
     from .matrices import token_matrices
 
     rows, images = [], ""
-    repeats = _repeats(config)
     for batch, shape in _sizes(part, config):
+        repeats = _repeats(config, batch * shape[0] * shape[1])
         X, images = token_matrices(shape, batch=batch, data=config.data, device=config.device, seed=SEED)
         if part == "condition":
             rows += spectra.condition(X, repeats)
@@ -78,13 +78,14 @@ def _sizes(part: str, config: BenchConfig) -> list[tuple[int, tuple[int, int]]]:
     return [(256, (196, 768)), (1024, (64, 192))] if part == "eigen" else [(256, (197, 768))]
 
 
-def _repeats(config: BenchConfig) -> Any:
+def _repeats(config: BenchConfig, num_entries: int) -> Any:
+    """A call of a few dozen microseconds is timed more often: any interrupt is as long as it."""
     from .spectra import Repeats
 
     if config.quick:
         return Repeats(rounds=3, torch_every=1, num_checked=2)
     if config.device == "cpu":
-        return Repeats(rounds=11, torch_every=1, num_checked=8)
+        return Repeats(rounds=301 if num_entries < 10_000 else 11, torch_every=1, num_checked=8)
     return Repeats(rounds=30, torch_every=8, num_checked=32)
 
 

@@ -7,24 +7,28 @@ One adapter for each family, all proven bit-identical to timm's blocks at gain 1
     xcit.py     XCiT with its three skips, and its class attention    generic.py  any other, proven on a batch
 
 `adapted.py` gains and sites, `adapting.py` in and out of a model, `recording.py` reading the sites, `branches.py`
-the branches as functions and the attention maps, `keys.py` the attention keys.
+the branches as functions and the attention maps, `keys.py` the attention keys, `matrices.py` W_Q, W_K, W_V, W_O and
+those of the MLP, `depth.py` one number for every block.
 """
 
 from wellcond.blocks.adapted import SITES
-from wellcond.blocks.adapting import adapt, adapted_blocks, check_blocks, unadapt
+from wellcond.blocks.adapting import adapt, adapted_blocks, find_blocks, unadapt
 from wellcond.blocks.branches import attention_map, normalise, sub_block
 from wellcond.blocks.keys import attention_keys, check_keys
+from wellcond.blocks.matrices import Matrices, matrices_of
 from wellcond.blocks.recording import Recording, record
 
 __all__ = [
     "SITES",
+    "Matrices",
     "Recording",
     "adapt",
     "adapted_blocks",
     "attention_keys",
     "attention_map",
-    "check_blocks",
     "check_keys",
+    "find_blocks",
+    "matrices_of",
     "normalise",
     "record",
     "sub_block",

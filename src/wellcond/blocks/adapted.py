@@ -9,6 +9,7 @@ is read row by row as n = H·W tokens, whole, also where attention works in wind
 """
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
@@ -19,11 +20,14 @@ SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
 Sink = Callable[[str, Tensor], None]
 
 
-def add_skip(x: Tensor, branch: Tensor, gain: float, branch_first: bool = False) -> Tensor:
+def add_skip(x: Tensor, branch: Tensor, gain: float | Tensor, branch_first: bool = False) -> Tensor:
     """gain · x + branch. At 1 the sum of the original, bit for bit; at 0 x takes no part, so there is no 0·inf.
 
-    The first operand decides the strides of a sum, and those decide which kernels run on it later.
+    The first operand decides the strides of a sum, and those decide which kernels run on it later. A tensor is not
+    asked for its value: that would wait for the device, and a compiled or captured step would keep it for ever.
     """
+    if isinstance(gain, Tensor):
+        return gain * x + branch
     if gain == 1.0:
         return branch + x if branch_first else x + branch
     if gain == 0.0:
@@ -54,10 +58,11 @@ class Adapted(nn.Module):
     )
     carries_patches: ClassVar[bool] = True  # or does it only write to the class token?
 
-    attention_gain: float
-    mlp_gain: float
-    lpi_gain: float
+    attention_gain: float | Tensor  # a number, or one 0-d tensor that somebody writes (skips.share_gain)
+    mlp_gain: float | Tensor
+    lpi_gain: float | Tensor
     _sinks: tuple[Sink, ...]
+    _tells: bool  # is this the one block that warns when weights trained with a skip are loaded without it?
     _context: "tuple[tuple[int, ...], tuple[Any, ...], dict[str, Any]] | None"
 
     # what the families' blocks bring along
@@ -87,17 +92,39 @@ class Adapted(nn.Module):
             self._context = (tuple(x.shape[1:]), tuple(_detached(value) for value in args), kept)
         tap(self, "sab_in", x)
 
-    def close(self, part: str, x: Tensor, branch: Tensor, gain: float, drop_path: Any) -> Tensor:
+    def close(self, part: str, x: Tensor, branch: Tensor, gain: float | Tensor, drop_path: Any) -> Tensor:
         """gain · x + drop_path(branch), with the sites `part`_out and `part`_sum.
 
         Without a skip a branch is never dropped: nothing would be left of the image (spec: "drop-path off").
         """
-        if gain != 0.0:
+        if isinstance(gain, Tensor) or gain != 0.0:
             branch = drop_path(branch)
         tap(self, f"{part}_out", branch)
         x = add_skip(x, branch, gain, self.branch_first)
         tap(self, f"{part}_sum", x)
         return x
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Gains other than 1 go into the state dict's metadata, where torch keeps its versions; its names stay."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        gains = {gain: float(getattr(self, gain)) for gain in self.gains}
+        if any(gain != 1.0 for gain in gains.values()) and hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]]["gains"] = gains
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        """Tensors without torch's metadata (safetensors, a plain dict) may be of either kind: no warning then."""
+        before = local_metadata.get("gains", {})
+        lost = [gain for gain in self.gains if getattr(self, gain) == 0.0 and before.get(gain, 1.0) != 0.0]
+        if self._tells and "version" in local_metadata and lost:
+            names = " and ".join(gain.removesuffix("_gain") for gain in lost)
+            warnings.warn(
+                f"these weights are of a model with its {names} skips, and are loaded into one without them; it will "
+                "not compute what they were trained for. restore_skips(model), or train it anew from init_skipless_",
+                stacklevel=2,
+            )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copied and pickled by classes that can be imported; the adapted one is made on the spot. No sink travels."""
@@ -162,7 +189,7 @@ def adapted_class(mixin: type[Adapted], original: type) -> type[Adapted]:
 def swap_in(block: nn.Module, mixin: type[Adapted]) -> Adapted:
     """Change the class of a block; all gains 1. Returns the same object."""
     block.__class__ = adapted_class(mixin, type(block))
-    block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None)
+    block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None, _tells=False)
     return cast(Adapted, block)
 
 
@@ -171,7 +198,7 @@ def swap_out(block: Adapted) -> None:
     if type(block) is not adapted_class(block.mixin, block.original):
         block.__dict__.update(dict.fromkeys(block.gains, 1.0))
         return
-    names = (*block.gains, "_sinks", "_context")
+    names = (*block.gains, "_sinks", "_context", "_tells")
     block.__class__ = block.original
     for name in names:
         del block.__dict__[name]

@@ -39,9 +39,12 @@ def adapt(model: nn.Module, images: Tensor | None = None) -> list[Adapted]:
     return [swap_in(b, mixins[name]) if name in mixins else as_adapted(b) for name, b in found.items()]
 
 
-def check_blocks(model: nn.Module) -> None:
-    """ValueError if `adapt` would refuse the model whatever `images` are; nothing is changed, nothing is run."""
-    _find(model)
+def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """The blocks by name, in order of depth, adapted or not; nothing is changed, nothing is run.
+
+    ValueError if `adapt` would refuse the model whatever `images` are.
+    """
+    return _find(model)[0]
 
 
 def unadapt(model: nn.Module) -> None:

@@ -1,15 +1,17 @@
-"""`wellcond diagnose`: a model of timm, its weights and some images → a table, one page, one JSON file. Floor 8.
+"""`wellcond diagnose`: a model, its weights and some images → a table, one page, one JSON file. Floor 8.
 
 Everything that can be wrong is looked at before the long work: paths, the other diagnosis, the device, the data,
-the model, its weights. `wellcond.diagnose` measures; this room brings it its input and writes what it found.
+the model, its weights. `wellcond.diagnose`, or with --init `wellcond.verify_init`, measures; this room brings it its
+input and writes what it found.
 
     models    a name → a model            weights   a file → its tensors            progress  the bar
 """
 
 import dataclasses
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..data.records import Source
-    from ..diagnosis import Diagnosis
+    from ..diagnosis import Diagnosis, Verification
 
 MAX_NAMED = 20  # of the images skipped; the JSON names them all
 
@@ -36,7 +38,7 @@ def run(config: DiagnoseConfig) -> int:
     if json:
         diagnosis.to_json(json)
     if html:
-        diagnosis.to_html(html, compare=compare)
+        diagnosis.to_html(html, **({} if compare is None else {"compare": compare}))
     for path in filter(None, (html, json)):
         print(f"→ {path}")
     return _judge(diagnosis, config.fail_above)
@@ -46,7 +48,8 @@ def _outputs(config: DiagnoseConfig) -> tuple[Path | None, Path | None]:
     """Where the page and the numbers go: both into the folder, or only what the user names."""
     html, json = config.html, config.json
     if html is None and json is None:
-        html, json = config.out / "report.html", config.out / "diagnosis.json"
+        names = ("init.html", "init.json") if config.init else ("report.html", "diagnosis.json")
+        html, json = (config.out / name for name in names)
     for path, option in ((html, "html" if config.html else "out"), (json, "json" if config.json else "out")):
         if path is not None:
             check_writable(path, option)
@@ -70,16 +73,16 @@ def _read_other(path: Path) -> "Diagnosis":
         raise ValueError(f"compare: {error}") from None
 
 
-def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis":
+def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis | Verification":
     import torch
 
     from ..data.batches import Preprocessing, image_batches
-    from ..diagnosis import diagnose
     from .models import check_transformer, load_model
     from .progress import progress_bar
 
     device = _device(config.device)
     model, weights = load_model(config)
+    _warn_of_changes(config)
     dtype = torch.float64 if config.double else torch.float32
     model = model.to(device, dtype)
     preprocessing = Preprocessing(model, image_size=config.image_size)
@@ -101,21 +104,44 @@ def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis":
     )
     with progress_bar(config.model, min(config.images, len(source))) as done:
         try:
-            diagnosis = diagnose(
-                model,
-                batches,
-                tokens=config.tokens,
-                jacobian=not config.no_jacobian,
-                target=config.target,
-                name=_name(config),
-                progress=done,
-            )
+            diagnosis = _look(model, batches, config, done)
         except (torch.OutOfMemoryError, MemoryError):
             remedy = f"choose a --batch-size below {config.batch_size}, or --device cpu"
             raise ValueError(f"out of memory on {device} with {config.batch_size} images at once; {remedy}") from None
     return dataclasses.replace(
         diagnosis, source=source.title, weights=weights, skipped=skipped, command=to_command("diagnose", config)
     )
+
+
+def _look(
+    model: "nn.Module", batches: Iterator["Tensor"], config: DiagnoseConfig, progress: Callable[[int], None]
+) -> "Diagnosis | Verification":
+    from ..diagnosis import diagnose, verify_init
+
+    common: dict[str, Any] = {"jacobian": not config.no_jacobian, "name": _name(config), "progress": progress}
+    if config.init:
+        return verify_init(model, batches, **common)
+    return diagnose(model, batches, tokens=config.tokens, target=config.target, **common)
+
+
+def _warn_of_changes(config: DiagnoseConfig) -> None:
+    """One line where the weights were trained in another model than the one they are measured in."""
+    from .weights import about
+
+    said = about(config.weights) if config.weights else {}
+    trained, activation = said.get("cut", config.cut), said.get("activation", "gelu")
+    if trained != config.cut or activation != "gelu":
+        with_what = "" if activation == "gelu" else f", with {activation}"
+        remedy = f"say --cut {trained}" if activation == "gelu" else "give its run directory in place of the model"
+        print(
+            f"warning: {str(config.weights)!r} was trained {_skips(trained)}{with_what}, and is measured "
+            f"{_skips(config.cut)}; {remedy} to measure it as it was trained",
+            file=sys.stderr,
+        )
+
+
+def _skips(cut: str) -> str:
+    return "with all its skips" if cut == "no" else "without skips" if cut == "both" else f"without {cut} skips"
 
 
 def _device(asked: str) -> str:
@@ -127,9 +153,16 @@ def _device(asked: str) -> str:
 
 
 def _change(model: "nn.Module", config: DiagnoseConfig, example: "Tensor") -> None:
-    """Gray the input, cut the skips, if that was asked."""
+    """Begin with other weights, gray the input, cut the skips, if that was asked."""
+    import torch
+
     from ..graying import gray
+    from ..initializers import init_skipless_, mimetic_
     from ..skips import cut_skips
+
+    if config.initialize != "default":
+        initialize = init_skipless_ if config.initialize == "skipless" else mimetic_
+        initialize(model, generator=torch.Generator().manual_seed(config.seed))
 
     if config.gray != "no":
         gray(model, config.gray, config.epsilon, precision="exact")
@@ -140,11 +173,12 @@ def _change(model: "nn.Module", config: DiagnoseConfig, example: "Tensor") -> No
 
 def _name(config: DiagnoseConfig) -> str:
     grayed = f", grayed by {config.gray.upper()} {config.epsilon:g}" if config.gray != "no" else ""
-    skips = "skips" if config.cut == "both" else f"{config.cut} skips"
-    return config.model + grayed + (f", without {skips}" if config.cut != "no" else "")
+    begun = f", {config.initialize} initialization" if config.initialize != "default" else ""
+    cut = f", {_skips(config.cut)}" if config.cut != "no" and not config.init else ""  # a verification says it itself
+    return config.model + begun + grayed + cut
 
 
-def _show(diagnosis: "Diagnosis", config: DiagnoseConfig) -> None:
+def _show(diagnosis: "Diagnosis | Verification", config: DiagnoseConfig) -> None:
     from .models import RANDOM
 
     for reason in diagnosis.skipped[:MAX_NAMED]:
@@ -156,16 +190,18 @@ def _show(diagnosis: "Diagnosis", config: DiagnoseConfig) -> None:
     if diagnosis.num_images < config.images:
         images += f" (all there are that can be read; {config.images} were asked for)"
     print(images + (f", {len(diagnosis.skipped)} skipped" if diagnosis.skipped else ""))
-    if diagnosis.weights == RANDOM:
+    if diagnosis.weights == RANDOM and not config.init:
         print(
             f"weights: random (seed {config.seed}), so this tells of the initialization and not of a trained model; "
             "give --weights FILE or --pretrained"
         )
+    elif diagnosis.weights == RANDOM:
+        print(f"weights: random (seed {config.seed})")
     else:
         print(f"weights: {diagnosis.weights}")
 
 
-def _judge(diagnosis: "Diagnosis", limit: float | None) -> int:
+def _judge(diagnosis: "Diagnosis | Verification", limit: float | None) -> int:
     """1 and one line that names the worst place, if log κ is above the limit anywhere."""
     if limit is None or not (rows := diagnosis.above(limit)):
         return 0

@@ -6,6 +6,7 @@ taken off.
 """
 
 import argparse
+import json
 import re
 import warnings
 from collections.abc import Mapping
@@ -44,6 +45,20 @@ def _read_safetensors(path: Path) -> Any:
         raise ValueError(
             f"{str(path)!r} is not a safetensors file, or a damaged one ({error}); save or fetch it again"
         ) from None
+
+
+def about(path: Path) -> dict[str, str]:
+    """What a checkpoint of `wellcond train` says of itself, and its tensors cannot: cut (as in --cut), activation."""
+    from safetensors import safe_open
+
+    if path.suffix != ".safetensors":
+        return {}
+    with safe_open(path, framework="pt") as file:
+        said = (file.metadata() or {}).get("wellcond", "{}")
+    try:
+        return {name: str(value) for name, value in json.loads(said).items()}
+    except (ValueError, AttributeError):  # another program's entry of that name
+        return {}
 
 
 def _read_pickle(path: Path) -> Any:

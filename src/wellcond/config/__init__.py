@@ -4,15 +4,17 @@ A config is complete and frozen: what is written to `config.json` is all that a 
 The docstring under a field is its help text on the command line.
 
     verbs      GrayConfig, DiagnoseConfig, ReportConfig, DemoConfig, BenchConfig, RecipesConfig, ReproduceConfig
-    model      ModelConfig, GrayingConfig: what is trained
+    model      ModelConfig, GrayingConfig, InitConfig: what is trained
     data       DataConfig, AugmentConfig: on what
+    objectives MAEConfig, DINOConfig: what is learned without labels
     training   TrainConfig, OptimConfig: how; one TrainConfig is one experiment
     encoding   to_json, from_json, to_command, changed_fields
 """
 
 from wellcond.config.data import IMAGENET_MEAN, IMAGENET_STD, AugmentConfig, DataConfig
 from wellcond.config.encoding import changed_fields, decode, from_json, to_command, to_json
-from wellcond.config.model import GrayingConfig, ModelConfig
+from wellcond.config.model import GrayingConfig, InitConfig, ModelConfig
+from wellcond.config.objectives import DINOConfig, MAEConfig
 from wellcond.config.training import MAY_CHANGE, OptimConfig, TrainConfig
 from wellcond.config.verbs import (
     BenchConfig,
@@ -30,11 +32,14 @@ __all__ = [
     "MAY_CHANGE",
     "AugmentConfig",
     "BenchConfig",
+    "DINOConfig",
     "DataConfig",
     "DemoConfig",
     "DiagnoseConfig",
     "GrayConfig",
     "GrayingConfig",
+    "InitConfig",
+    "MAEConfig",
     "ModelConfig",
     "OptimConfig",
     "RecipesConfig",

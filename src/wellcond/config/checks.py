@@ -15,6 +15,11 @@ def check_positive(name: str, value: float, *, example: Any = None) -> None:
         raise ValueError(f"{name} is {value}; choose a positive number{_example(example)}")
 
 
+def check_number(name: str, value: float, *, positive: bool = False) -> None:
+    if not math.isfinite(value) or (positive and value <= 0):
+        raise ValueError(f"{name} is {value}; choose a {'positive' if positive else 'finite'} number")
+
+
 def check_within(
     name: str, value: float, low: float, high: float, *, brackets: str = "[]", example: Any = None
 ) -> None:

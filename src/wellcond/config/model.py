@@ -1,9 +1,10 @@
 """What is trained: a timm model, changed as the papers change it."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from .checks import check_at_least, check_one_of, check_positive, check_within
+from .checks import check_at_least, check_number, check_one_of, check_positive, check_within
 
 Option = None | bool | int | float | str  # in the order in which the command line tries them
 
@@ -27,6 +28,50 @@ class GrayingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InitConfig:
+    """With which weights the blocks begin; alpha, beta, c, temperature: one number, or one for each block."""
+
+    method: Literal["default", "skipless", "mimetic"] = "default"
+    """default: timm's; skipless: Cutting the Skip; mimetic: Trockman & Kolter."""
+    alpha: tuple[float, ...] = (2.0,)
+    """Of W_Q W_Kᵀ ≈ αZ + βI (skipless)."""
+    beta: tuple[float, ...] = (0.6,)
+    """Of W_Q W_Kᵀ ≈ αZ + βI (skipless)."""
+    c: tuple[float, ...] = (3.0,)
+    """W_V and W_O are c times orthogonal (skipless)."""
+    z: Literal["normal", "uniform"] = "normal"
+    """Entries of Z (skipless)."""
+    temperature: tuple[float, ...] = (1.0,)
+    """Factor on the logits, folded into W_Q (skipless)."""
+    calibrate: bool = False
+    """Find the temperatures on the pictures of the monitor, so that attention stays diagonal over depth (skipless)."""
+
+    def __post_init__(self) -> None:
+        check_one_of("init.method", self.method, ("default", "skipless", "mimetic"))
+        check_one_of("init.z", self.z, ("normal", "uniform"))
+        for name in ("alpha", "beta", "c", "temperature"):
+            values = getattr(self, name)
+            if not values:
+                raise ValueError(f"init.{name} is empty; give one number, or one for each block")
+            for value in values:
+                check_number(f"init.{name}", value, positive=name in ("c", "temperature"))
+        if self.calibrate and self.temperature != (1.0,):
+            raise ValueError(
+                f"init.calibrate finds what init.temperature {self.temperature} sets; leave one of them out"
+            )
+        if self.method != "skipless" and (changed := _changed(self)):
+            raise ValueError(
+                f"init.{changed} is {getattr(self, changed)}, which only the skipless initialization has; "
+                "say init.method skipless"
+            )
+
+
+def _changed(config: InitConfig) -> str:
+    fields = (field for field in dataclasses.fields(config) if field.name != "method")
+    return next((field.name for field in fields if getattr(config, field.name) != field.default), "")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """A timm model by name, its size, and what is changed in it."""
 
@@ -37,7 +82,7 @@ class ModelConfig:
     patch_size: int | None = None
     """Side of a patch; none: the model's own."""
     num_classes: int
-    """How many classes."""
+    """How many classes; 0: no head, for objectives without labels."""
     drop_path: float = 0.0
     """Stochastic depth: probability of dropping the last block's branches."""
     options: tuple[tuple[str, Option], ...] = ()
@@ -50,15 +95,24 @@ class ModelConfig:
     """Train without the skips around attention."""
     cut_mlp_skips: bool = False
     """Train without the skips around the MLPs."""
+    anneal_skips: float = 0.0
+    """Share of the run over which the gain of the skips that are cut falls from 1 to 0; 0: without them at once."""
     graying: GrayingConfig = GrayingConfig()
+    activation: Literal["gelu", "centred-gelu", "tat"] = "gelu"
+    """Of the MLPs: gelu is the model's own; centred-gelu and tat keep tokens apart."""
+    init: InitConfig = InitConfig()
 
     def __post_init__(self) -> None:
         check_at_least("model.image_size", self.image_size, 1, example=224)
         if self.patch_size is not None:
             check_at_least("model.patch_size", self.patch_size, 1, example=16)
-        check_at_least("model.num_classes", self.num_classes, 1, example=10)
+        check_at_least("model.num_classes", self.num_classes, 0, example=10)
         check_within("model.drop_path", self.drop_path, 0, 1, brackets="[)", example=0.1)
+        check_within("model.anneal_skips", self.anneal_skips, 0, 1, example=0.5)
+        if self.anneal_skips:
+            self._check_annealing()
         check_one_of("model.attention", self.attention, ("softmax", "linear"))
+        check_one_of("model.activation", self.activation, ("gelu", "centred-gelu", "tat"))
         if self.k is not None:
             check_positive("model.k", self.k, example=16)
             if self.attention != "linear":
@@ -66,3 +120,21 @@ class ModelConfig:
         names = [name for name, _ in self.options]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"model.options has {repeated[0]!r} twice; give it once")
+
+    def _check_annealing(self) -> None:
+        if self.cut == "no":
+            raise ValueError(
+                f"model.anneal_skips is {self.anneal_skips}, but no skips are cut; "
+                "say model.cut_attention_skips, model.cut_mlp_skips or both"
+            )
+        if self.drop_path:
+            raise ValueError(
+                f"model.anneal_skips is {self.anneal_skips} with model.drop_path {self.drop_path}, which drops "
+                "branches that soon have no skip beside them; say model.drop_path 0"
+            )
+
+    @property
+    def cut(self) -> str:
+        """Which skips it is trained without, in the words of `wellcond diagnose --cut`."""
+        words = {(True, True): "both", (True, False): "attention", (False, True): "mlp"}
+        return words.get((self.cut_attention_skips, self.cut_mlp_skips), "no")

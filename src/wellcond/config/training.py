@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .checks import check_at_least, check_one_of, check_positive, check_within
-from .data import DataConfig
+from .data import AugmentConfig, DataConfig
 from .model import ModelConfig
+from .objectives import DINOConfig, MAEConfig
 
 # Fields that do not say what is trained, only where, how fast and how it is kept: a run resumes with others.
 MAY_CHANGE = frozenset(
@@ -24,19 +25,24 @@ MAY_CHANGE = frozenset(
     }
 )
 
+_MAE, _DINO = MAEConfig(), DINOConfig()
+
 
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
     """The optimizer and its schedule."""
 
-    name: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon for the matrices of the blocks and adamw for the rest."""
+    name: Literal["adamw", "muon", "soap"] = "adamw"
+    """adamw; muon for the matrices of the blocks and adamw for the rest; soap: Adam in Shampoo's eigenbasis
+    (its authors use betas 0.95 0.95)."""
     lr: float = 1e-3
     """Learning rate at the end of the warm-up."""
     min_lr: float = 1e-6
     """Learning rate at the end."""
     weight_decay: float = 0.05
     """Decoupled weight decay of matrices; norms, biases, tokens and positions have none."""
+    weight_decay_end: float | None = None
+    """Weight decay at the end, reached by a cosine; none: it stays."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Decay of the two moments."""
     eps: float = 1e-8
@@ -49,12 +55,20 @@ class OptimConfig:
     """The learning rate of each block is this times that of the next."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """After the warm-up: cosine to min-lr, or constant."""
+    precondition_frequency: int = 10
+    """soap: steps between refreshes of an eigenbasis; the bases take turns."""
+    max_precondition_dim: int = 10_000
+    """soap: sides of a matrix longer than this are not rotated."""
+    refresh: Literal["qr", "eigh"] = "qr"
+    """soap: a power step and QR, or a full eigendecomposition (slower: every 100 steps)."""
 
     def __post_init__(self) -> None:
-        check_one_of("optim.name", self.name, ("adamw", "muon"))
+        check_one_of("optim.name", self.name, ("adamw", "muon", "soap"))
         check_positive("optim.lr", self.lr, example=1e-3)
         check_within("optim.min_lr", self.min_lr, 0, self.lr)
         check_at_least("optim.weight_decay", self.weight_decay, 0, example=0.05)
+        if self.weight_decay_end is not None:
+            check_at_least("optim.weight_decay_end", self.weight_decay_end, 0, example=0.4)
         for beta in self.betas:
             check_within("optim.betas", beta, 0, 1, brackets="[)", example=0.9)
         check_positive("optim.eps", self.eps, example=1e-8)
@@ -63,6 +77,9 @@ class OptimConfig:
         check_at_least("optim.warmup_epochs", self.warmup_epochs, 0)
         check_within("optim.layer_decay", self.layer_decay, 0, 1, brackets="(]", example=0.65)
         check_one_of("optim.schedule", self.schedule, ("cosine", "constant"))
+        check_at_least("optim.precondition_frequency", self.precondition_frequency, 1, example=10)
+        check_at_least("optim.max_precondition_dim", self.max_precondition_dim, 0, example=10_000)
+        check_one_of("optim.refresh", self.refresh, ("qr", "eigh"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +91,12 @@ class TrainConfig:
     model: ModelConfig
     data: DataConfig
     optim: OptimConfig = OptimConfig()
-    objective: Literal["supervised"] = "supervised"
-    """What is minimised."""
+    objective: Literal["supervised", "mae", "dino"] = "supervised"
+    """What is minimised: supervised, or without labels mae or dino."""
+    mae: MAEConfig = _MAE
+    dino: DINOConfig = _DINO
+    pretrained: str | None = None
+    """A run whose backbone this one starts from, e.g. of mae or dino; none: fresh weights."""
     epochs: int
     """How often every sample is seen."""
     batch_size: int
@@ -123,7 +144,7 @@ class TrainConfig:
                 f"model.image_size is {self.model.image_size} and data.image_size is {self.data.image_size}; "
                 "give both the same"
             )
-        check_one_of("objective", self.objective, ("supervised",))
+        check_one_of("objective", self.objective, ("supervised", "mae", "dino"))
         check_one_of("precision", self.precision, ("bf16", "float32", "float64"))
         check_one_of("graph", self.graph, ("auto", "on", "off"))
         check_one_of("device", self.device, ("auto", "cpu", "cuda"))
@@ -144,3 +165,40 @@ class TrainConfig:
             raise ValueError(
                 f"optim.warmup_epochs is {self.optim.warmup_epochs} of {self.epochs} epochs; warm up for fewer"
             )
+        self._check_objective()
+
+    def _check_objective(self) -> None:
+        """What an objective asks of the rest, and that no option is given that does nothing."""
+        model, augment, objective = self.model, self.data.augment, self.objective
+        for name, default in (("mae", _MAE), ("dino", _DINO)):
+            if objective != name and getattr(self, name) != default:
+                raise ValueError(f"{name} has options, but the objective is {objective}; say objective {name}")
+        if objective == "supervised":
+            check_at_least("model.num_classes", model.num_classes, 1, example=10)
+            return
+        if model.num_classes:
+            raise ValueError(
+                f"objective {objective} has no classes, but model.num_classes is {model.num_classes}; use 0"
+            )
+        if model.patch_size is None or model.image_size % model.patch_size:
+            raise ValueError(
+                f"objective {objective} needs model.patch_size, a divisor of {model.image_size} pixels, "
+                f"and it is {model.patch_size}; say it, for example 16"
+            )
+        if objective == "mae" and (augment.mixup or augment.cutmix or augment.smoothing):
+            raise ValueError(
+                "data.augment has mixup, cutmix or smoothing, which are for labels; objective mae has none"
+            )
+        if objective == "mae" and self.mae.visible and model.graying.method == "none":
+            raise ValueError("mae.visible says what is grayed, but model.graying.method is 'none'; say dct or svd")
+        if objective == "dino":
+            self._check_dino()
+
+    def _check_dino(self) -> None:
+        size, patch = self.dino.local_size, self.model.patch_size
+        if self.dino.local_crops and size % (patch or 1):
+            raise ValueError(f"dino.local_size is {size}, which patches of {patch} do not divide; choose a multiple")
+        if self.data.augment != AugmentConfig():
+            raise ValueError("objective dino has crops and colours of its own (dino.*); leave data.augment out")
+        if self.ema is not None:
+            raise ValueError(f"ema is {self.ema}, but dino's teacher is the average already; use dino.momentum")

@@ -88,7 +88,7 @@ class DiagnoseConfig:
     """
 
     model: str
-    """A vision transformer of timm: vit_tiny_patch16_224."""
+    """A model of timm, or a run: vit_tiny_patch16_224."""
     data: str = "procedural"
     """Parquet file, folder of them or of images."""
     images: int = 64
@@ -119,6 +119,10 @@ class DiagnoseConfig:
     """Exponent of --gray."""
     cut: Literal["no", "attention", "mlp", "both"] = "no"
     """Cut these skips."""
+    initialize: Literal["default", "skipless", "mimetic"] = "default"
+    """Begin with these weights; default: timm's."""
+    init: bool = False
+    """Verify how it begins, instead."""
     image_size: int | None = None
     """Side in pixels; none: the model's own."""
     num_classes: int | None = None
@@ -149,6 +153,15 @@ class DiagnoseConfig:
             raise ValueError(f"epsilon is {self.epsilon}, but nothing is grayed; add --gray svd or --gray dct")
         if self.weights is not None and self.pretrained:
             raise ValueError(f"weights is {str(self.weights)!r}, and pretrained asks for timm's; choose one of them")
+        if self.initialize != "default" and (self.weights is not None or self.pretrained):
+            raise ValueError(
+                f"initialize is {self.initialize!r}, which would replace the weights; leave one of them out"
+            )
+        for name, own in (("compare", None), ("target", None), ("tokens", "all")):
+            if self.init and getattr(self, name) != own:
+                raise ValueError(
+                    f"{name} is of a whole diagnosis, and init verifies how it begins; leave one of them out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,12 +183,10 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time graying, spectra, a diagnosis, training or TokenCut against what a user would pick otherwise.
+    """Time one of our parts against what a user would pick otherwise; writes bench-*.json."""
 
-    Writes bench-*.json."""
-
-    what: Literal["graying", "spectral", "diagnose", "train", "tokencut"]
-    """What to time: graying, spectral, diagnose, train or tokencut."""
+    what: Literal["graying", "spectral", "diagnose", "train", "soap", "tokencut"]
+    """What to time: graying, spectral, diagnose, train, soap or tokencut."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
@@ -223,6 +234,11 @@ class ReproduceConfig:
         "asa-table2",
         "asa-table3",
         "asa-table4",
+        "cts-rates",
+        "cts-table1",
+        "cts-fig1",
+        "cts-init-depth",
+        "cts-beyond",
     ]
     """Which claim."""
     seeds: int = 3

@@ -1,7 +1,7 @@
 """`wellcond demo`: the whole story in minutes on two CPU cores, without data. Floor 9: a complete experiment.
 
 pictures      gray generated pictures: κ falls
-training      small ViTs with all skips, without the MLP's, without attention's, and grayed
+training      small ViTs with all skips, without the MLP's, without attention's, grayed; without any, initialized or not
 side_by_side  two of them at a time
 
 One page tells both: demo/report.html. The runs are ordinary run directories, for `wellcond report` and `wc.load`.
@@ -26,8 +26,8 @@ def run(config: DemoConfig) -> None:
     stories = training.train_variants(training.quick(base) if config.quick else base, config.out, console)
     page, _ = runs_page.build(
         list(stories.values()),
-        title="Why attention needs its skip, and what graying does",
-        summary="Token graying on a few pictures, then one small ViT trained in four ways.",
+        title="Why attention needs its skip, what graying does, and how to train without skips",
+        summary="Token graying on a few pictures, then one small ViT trained in six ways.",
         command=to_command("demo", config),
         first=[training.section(stories), *pictures.sections(grayed, config.size)],
     )

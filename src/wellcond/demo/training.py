@@ -1,7 +1,8 @@
-"""The second half of the demo: the same small ViT trained with all skips, without each, and on grayed pictures.
+"""The second half of the demo: the same small ViT with all skips, without each, grayed, and without any skip.
 
-One set of hyper-parameters for all, chosen on the model with all skips (Always Skip Attention, arXiv 2505.01996, does
-so in Fig. 1c): what differs is the model alone.
+Without any it fails; with the same options, from the weights of `init_skipless_` (Cutting the Skip, arXiv 2510.00345),
+it trains. One set of hyper-parameters for all, chosen on the model with all skips (Always Skip Attention, 2505.01996,
+does so in Fig. 1c): what differs is the model alone.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from wellcond import recipes, report
-from wellcond.config import GrayingConfig, TrainConfig, to_json
+from wellcond.config import GrayingConfig, InitConfig, TrainConfig, to_json
 from wellcond.data.cache import open_cache
 from wellcond.data.procedural import CLASSES
 from wellcond.data.progress import bar
@@ -34,13 +35,16 @@ def base_config(seed: int) -> TrainConfig:
 
 
 def variants(base: TrainConfig) -> dict[str, TrainConfig]:
-    """Name → config: with all skips, without either, and grayed."""
+    """Name → config: with all skips, without either, grayed; without any skip, and initialized for it."""
     model = base.model
+    cut = replace(model, cut_attention_skips=True, cut_mlp_skips=True)
     changed = {
         "all skips": model,
         "no MLP skip": replace(model, cut_mlp_skips=True),
         "no attention skip": replace(model, cut_attention_skips=True),
         "DCT 0.95": replace(model, graying=GrayingConfig(method="dct", epsilon=0.95)),
+        "no skips": cut,
+        "no skips, skipless init": replace(cut, init=InitConfig(method="skipless")),
     }
     return {name: replace(base, model=m) for name, m in changed.items()}
 
@@ -70,7 +74,7 @@ def train_variants(base: TrainConfig, out: Path, console: Console) -> dict[str, 
         size = len(open_cache(source, data.image_size, data.cache, progress=bar))
     num_steps = base.epochs * (size // base.batch_size)
     jobs = {
-        name: Job(config=config, out=folder / name.replace(" ", "-"), num_steps=num_steps)
+        name: Job(config=config, out=folder / name.replace(",", "").replace(" ", "-"), num_steps=num_steps)
         for name, config in variants(replace(base, data=data)).items()
     }
     left = {name: job for name, job in jobs.items() if Run(job.out).read_summary() is None}

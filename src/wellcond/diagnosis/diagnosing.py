@@ -56,7 +56,7 @@ def diagnose(
     if not isinstance(model, nn.Module):
         raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. timm.create_model({str(model)!r})")
     check_target(target)
-    stream = _Stream(model, images, progress)
+    stream = Stream(model, images, progress)
     with kept(model):
         measured = measure(model, stream, tokens=tokens, spectra=True)
         first = torch.cat(stream.first)
@@ -75,7 +75,7 @@ def diagnose(
         attends = any(block.attends for block in adapt(model, stream.fitted(first[:2])))
     arithmetic = stream.arithmetic
     return Diagnosis(
-        model=name or _name(model),
+        model=name or name_of(model),
         num_images=stream.count,
         image_size=(first.shape[2], first.shape[3]),
         tokens=tokens,
@@ -94,7 +94,7 @@ def diagnose(
 
 
 @dataclass
-class _Stream:
+class Stream:
     """The batches on their way to the model: counted, the first images kept as they came."""
 
     model: nn.Module
@@ -182,7 +182,7 @@ def _class_stages(measured: Measured) -> list[str]:
     return [f"κ after attention in {blocks_in_words(alone)}: only the class token is written, and κ of one token is 1"]
 
 
-def _name(model: nn.Module) -> str:
+def name_of(model: nn.Module) -> str:
     for config in (getattr(model, "pretrained_cfg", None), getattr(model, "default_cfg", None)):
         known = config.get("architecture") if isinstance(config, dict) else getattr(config, "architecture", None)
         if known:

@@ -36,7 +36,7 @@ def findings(
     sites = Sites(measured.rows)
     found = [
         *_not_finite(sites, measured),
-        *_rank_collapse(sites),
+        *rank_collapse(sites),
         *(_attention_ill_conditioned(sites) if attends else ()),
         *_numerical_floor(sites, arithmetic),
         *_heavy_tails(sites),
@@ -63,7 +63,7 @@ def _not_finite(sites: Sites, measured: Measured) -> Iterator[Finding]:
         )
 
 
-def _rank_collapse(sites: Sites) -> Iterator[Finding]:
+def rank_collapse(sites: Sites) -> Iterator[Finding]:
     outputs = [place for place in sites.outputs() if min(sites.shape(place)) > 1]
     collapsed = {place[0]: reason for place in outputs if (reason := _collapse(sites, place))}
     if not collapsed:
@@ -78,7 +78,7 @@ def _rank_collapse(sites: Sites) -> Iterator[Finding]:
         text = f"Rank collapse at block {first}: its tokens come out (nearly) all alike."
         remedy = (
             "Keep the skips (wc.restore_skips) or raise their gains; if they are cut on purpose, initialize attention "
-            "near the identity. Blocks after this one cannot tell the tokens apart."
+            "near the identity (wc.init_skipless_). Blocks after this one cannot tell the tokens apart."
         )
     lasting = blocks_in_words(list(collapsed))
     yield Finding(

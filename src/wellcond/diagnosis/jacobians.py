@@ -1,8 +1,8 @@
 """Jacobian of the attention of one block on one image, as it is and grayed ("Always Skip Attention", Figs. 7 and 8).
 
 With respect to the normalised input, in float64 at the point that the model has computed in its own arithmetic. Up to
-2048 inputs and outputs all singular values are computed; beyond that Lanczos gives the largest ones, an upper bound
-for the smallest, and so a lower bound for κ.
+2048 inputs and outputs all singular values are computed; beyond that Lanczos gives the largest ones, an estimate of how
+the others are spread, an upper bound for the smallest, and so a lower bound for κ.
 """
 
 import math
@@ -91,6 +91,15 @@ def _curve(
     spectrum: JacobianSpectrum, image: int, layer: int, method: str | None, epsilon: float | None
 ) -> JacobianCurve:
     lower, upper = spectrum.kappa_bounds
+    first, last = spectrum.ranks
+    shown = (
+        {}
+        if spectrum.complete
+        else {
+            "nodes": tuple(spectrum.nodes[image].tolist()),
+            "ranks": tuple(((first + last) / 2)[image].tolist()),
+        }
+    )
     return JacobianCurve(
         layer=layer,
         part="attention",
@@ -107,6 +116,7 @@ def _curve(
         complete=spectrum.complete,
         n=spectrum.n,
         d=spectrum.d,
+        **shown,
     )
 
 

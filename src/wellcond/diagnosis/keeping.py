@@ -14,7 +14,7 @@ from wellcond.blocks.adapted import swap_out
 def kept(model: nn.Module) -> Iterator[None]:
     """Afterwards the model has its own modes, classes and gains again, and the random generators their states."""
     modes = [(module, module.training) for module in model.modules()]
-    blocks = [(b, b._context, {gain: getattr(b, gain) for gain in b.gains}) for b in adapted_blocks(model)]
+    blocks = [(b, b._context, {name: getattr(b, name) for name in (*b.gains, "_tells")}) for b in adapted_blocks(model)]
     ours = {id(block) for block, _, _ in blocks}
     gpus = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     with torch.random.fork_rng(list(gpus)):
@@ -24,9 +24,9 @@ def kept(model: nn.Module) -> Iterator[None]:
             for block in adapted_blocks(model):
                 if id(block) not in ours:
                     swap_out(block)
-            for block, context, gains in blocks:
+            for block, context, settings in blocks:
                 block._context = context
-                for name, gain in gains.items():
-                    setattr(block, name, gain)
+                for name, value in settings.items():
+                    setattr(block, name, value)
             for module, training in modes:
                 module.training = training

@@ -11,13 +11,16 @@ from typing import Any
 from wellcond.blocks import SITES
 from wellcond.probes.rows import Row, SiteSpectrum
 
+FORMAT = "wellcond diagnosis 1"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing to know about the model, in plain words, with the evidence and the fix that applies.
 
     `kind` is for programs and does not change: rank_collapse, attention_ill_conditioned, numerical_floor, graying,
-    heavy_tails, not_finite, as_in_the_papers, not_as_in_the_papers; of a monitor also kappa_rising.
+    heavy_tails, not_finite, as_in_the_papers, not_as_in_the_papers; of a monitor also kappa_rising; of a verification
+    also value_output, query_key, mlp_gain, layer_scale, diagonal_kept, diagonal_lost, jacobian_bound.
     """
 
     kind: str
@@ -50,6 +53,8 @@ class JacobianCurve:
     complete: bool
     n: int
     d: int
+    nodes: tuple[float, ...] = ()  # where not complete: the whole spectrum as a staircase, descending
+    ranks: tuple[float, ...] = ()  # of the nodes, from 1; estimated, the middle of each step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,23 +122,20 @@ class Diagnosis:
         A value is a mean over the images with a finite κ: a row that is infinite on half of its images or more exceeds
         any limit, whatever the others say.
         """
-        if not isinstance(limit, int | float) or math.isnan(limit):
-            raise ValueError(f"limit={limit!r} is no number; give a log κ, e.g. 12")
-        over = [row for row in self.rows if row.quantity == "log_kappa" and row.site in SITES and _size(row) > limit]
-        return sorted(over, key=_size, reverse=True)
+        return rows_above(self.rows, limit)
 
     def to_json(self, path: Path | str) -> Path:
         """Write the whole of it, or nothing; returns where it is. `from_json` gives an equal diagnosis back."""
         from wellcond.diagnosis.storing import write
 
-        return write(self, Path(path))
+        return write(self, Path(path), FORMAT)
 
     @classmethod
     def from_json(cls, path_or_text: Path | str) -> "Diagnosis":
         """From a file or from its text (what begins with a brace); ValueError naming the file and the field."""
         from wellcond.diagnosis.storing import read
 
-        return read(path_or_text)
+        return read(path_or_text, cls, FORMAT)
 
     def to_html(self, path: Path | str, compare: "Diagnosis | None" = None) -> Path:
         """Write one offline page; with `compare` both diagnoses side by side. Returns where it is."""
@@ -152,6 +154,14 @@ class Diagnosis:
         from wellcond.diagnosis.table import renderable
 
         return renderable(self)
+
+
+def rows_above(rows: list[Row], limit: float) -> list[Row]:
+    """`Diagnosis.above` of any rows."""
+    if not isinstance(limit, int | float) or math.isnan(limit):
+        raise ValueError(f"limit={limit!r} is no number; give a log κ, e.g. 12")
+    over = [row for row in rows if row.quantity == "log_kappa" and row.site in SITES and _size(row) > limit]
+    return sorted(over, key=_size, reverse=True)
 
 
 def _size(row: Row) -> float:

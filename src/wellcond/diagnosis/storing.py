@@ -1,45 +1,47 @@
-"""A diagnosis ⇄ JSON, exactly: a line for each row and spectrum, so that two files can be compared line by line."""
+"""A diagnosis or verification ⇄ JSON, exactly: a line for each row, so that two files can be compared line by line."""
 
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any, TypeVar
 
 from wellcond.atomic import write_bytes
 from wellcond.config import decode
-from wellcond.diagnosis.result import Diagnosis
 from wellcond.results import by_lines
 
-FORMAT = "wellcond diagnosis 1"
+Result = TypeVar("Result")
 
 
-def write(diagnosis: Diagnosis, path: Path) -> Path:
-    content = {"format": FORMAT, **dataclasses.asdict(diagnosis)}
+def write(result: Any, path: Path, form: str) -> Path:
+    """`form` is what the file calls itself: "wellcond diagnosis 1"."""
+    content = {"format": form, **dataclasses.asdict(result)}
     lists = [key for key, value in content.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     write_bytes(path, by_lines(content, one_a_line=lists).encode())
     return path
 
 
-def read(path_or_text: Path | str) -> Diagnosis:
+def read(path_or_text: Path | str, kind: type[Result], form: str) -> Result:
+    what = form.split()[1]
     is_text = isinstance(path_or_text, str) and path_or_text.lstrip().startswith("{")
     where = "the text" if is_text else repr(str(path_or_text))
     try:
         text = str(path_or_text) if is_text else Path(path_or_text).read_text(encoding="utf-8")
         value = json.loads(text, parse_constant=_refuse)
     except UnicodeDecodeError:
-        raise ValueError(f"{where} is no text, so no diagnosis; give a file that diagnosis.to_json wrote") from None
+        raise ValueError(f"{where} is no text, so no {what}; give a file that {what}.to_json wrote") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"{where} is no JSON ({error}); give a file that diagnosis.to_json wrote") from None
+        raise ValueError(f"{where} is no JSON ({error}); give a file that {what}.to_json wrote") from None
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     if not isinstance(value, dict) or "format" not in value:
-        raise ValueError(f'{where} holds no diagnosis: it has no field "format"; give one that to_json wrote')
-    if value["format"] != FORMAT:
+        raise ValueError(f'{where} holds no {what}: it has no field "format"; give one that to_json wrote')
+    if value["format"] != form:
         raise ValueError(
-            f"{where} has format {str(value['format'])[:60]!r}; this version reads {FORMAT!r}; diagnose again"
+            f"{where} has format {str(value['format'])[:60]!r}; this version reads {form!r}; diagnose again"
         )
     del value["format"]
     try:
-        return decode(value, Diagnosis, "diagnosis")
+        return decode(value, kind, what)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wellcond.blocks import SITES
-from wellcond.diagnosis.result import Diagnosis
+from wellcond.diagnosis.result import Diagnosis, Finding
 from wellcond.probes.rows import Row
 
 _WITH_STD = 76  # columns; a narrower terminal gets no deviations
@@ -19,9 +19,18 @@ _COLOUR = {"warning": "yellow", "note": "cyan"}
 
 def as_text(diagnosis: Diagnosis, width: int | None = None) -> str:
     """Without colours, and as wide as the terminal (100 where there is none)."""
-    width = width or shutil.get_terminal_size((100, 24)).columns
-    console = Console(file=io.StringIO(), width=max(width, 40), color_system=None, force_terminal=False, record=True)
-    console.print(renderable(diagnosis, console.width))
+    width = terminal(width)
+    return plain(renderable(diagnosis, width), width)
+
+
+def terminal(width: int | None = None) -> int:
+    return max(width or shutil.get_terminal_size((100, 24)).columns, 40)
+
+
+def plain(shown: Any, width: int | None = None) -> str:
+    """What rich prints, without colours."""
+    console = Console(file=io.StringIO(), width=terminal(width), color_system=None, force_terminal=False, record=True)
+    console.print(shown)
     return "\n".join(line.rstrip() for line in console.export_text().rstrip("\n").splitlines())
 
 
@@ -44,14 +53,19 @@ def renderable(diagnosis: Diagnosis, width: int = 100) -> Any:
     for layer in sorted({layer for layer, _ in cells}):
         row = [_cell(cells.get((layer, site)), floors.get((layer, site)), width >= _WITH_STD) for site in sites]
         table.add_row(str(layer), *row)
-    parts: list[Any] = [table]
-    for finding in diagnosis.findings:
+    return Group(table, *remarks(diagnosis.findings, diagnosis.missing))
+
+
+def remarks(findings: list[Finding], missing: list[str]) -> list[Any]:
+    """The findings, and what was not measured, under a table."""
+    parts: list[Any] = []
+    for finding in findings:
         text = Text(f"{finding.severity}: ", style=f"bold {_COLOUR.get(finding.severity, '')}")
         parts.append(text.append(finding.text, style="not bold default"))
         parts.append(Padding(Text(finding.evidence, style="dim"), (0, 0, 0, 2)))
-        parts.append(Padding(Text(f"→ {finding.remedy}"), (0, 0, 0, 2)))
-    parts += [Text(f"not measured: {sentence}", style="dim") for sentence in diagnosis.missing]
-    return Group(*parts)
+        if finding.remedy:
+            parts.append(Padding(Text(f"→ {finding.remedy}"), (0, 0, 0, 2)))
+    return parts + [Text(f"not measured: {sentence}", style="dim") for sentence in missing]
 
 
 def _cell(row: Row | None, floor: float | None, with_std: bool) -> str:

@@ -16,6 +16,11 @@ B = P Θ Qᵀ, k × k and upper bidiagonal. What its singular values θ₁ ≥ �
   from above, σ_max ≤ θ₁/√(1−ε); H = c I − AᵀA with c ≥ σ_max² has the same Krylov space and bounds σ_min from below,
   σ_min² ≥ θₖ² − (c − θₖ²) ε/(1−ε). With k steps that is more than nothing for κ up to about k/7.
 
+- quadrature: with the weights wᵢ = q₁ᵢ², Σ wᵢ g(θᵢ²) = v₁ᵀ g(AᵀA) v₁ for polynomials g of degree up to 2k − 1 (Golub &
+  Meurant, *Matrices, Moments and Quadrature*, 2010), and v₁ weighs all N singular values alike on average, to a share
+  of about 1/√N. So the share of them above θᵢ lies between w₁ + … + wᵢ₋₁ and w₁ + … + wᵢ (Chebyshev, Markov,
+  Stieltjes): the whole spectrum as a staircase.
+
 Both bases are kept and each new vector is made orthogonal to its basis twice, so no copies of converged values appear.
 A vanishing α or β means that an invariant space is complete: a new random vector begins the next. Values that are equal
 in exact arithmetic are therefore found one by one, and some may still be missing at the end: θᵢ ≤ σᵢ, not θᵢ = σᵢ.
@@ -44,6 +49,8 @@ class Ends:
     sigma_min_lower: Tensor
     sigma_max_upper: Tensor
     floor: Tensor
+    nodes: Tensor
+    weights: Tensor
     steps: int
 
 
@@ -81,13 +88,13 @@ def bidiagonalize(
         k = j + 1
         if k < K and (k % _CHECK_EVERY or k <= num_values):
             continue
-        theta, residual = _ritz(alpha[:, :k], beta[:, :k])
+        theta, residual, weights = _ritz(alpha[:, :k], beta[:, :k])
         floor = torch.maximum(floor, torch.maximum(relative * theta[:, 0], rounding))
         settled = residual <= torch.maximum(tolerance * theta, floor[:, None])
         done = settled[:, :num_values].all(-1) & (settled[:, -1] | (theta[:, -1] <= floor) | (not smallest))
         if k == K or done.all():
             share = _krylov_share(N, k, (1 - confidence) / (2 * math.ceil(k / _CHECK_EVERY)))
-            return _ends(theta, residual, floor, num_values, k, N, share)
+            return _ends(theta, residual, weights, floor, num_values, N, share)
     raise AssertionError("unreachable: the last step returns")
 
 
@@ -112,11 +119,11 @@ def _orthogonal(x: Tensor, Q: Tensor) -> Tensor:
     return x
 
 
-def _ritz(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Singular values of B (B, k), descending, and the residual norm of each triplet over √2."""
+def _ritz(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Singular values of B (B, k), descending; the residual norm of each triplet over √2; the weight of each."""
     bidiagonal = torch.diag_embed(alpha) + torch.diag_embed(beta[:, :-1], offset=1)
-    P, theta, _ = torch.linalg.svd(bidiagonal)
-    return theta, beta[:, -1:] * P[:, -1].abs() / math.sqrt(2)
+    P, theta, Qt = torch.linalg.svd(bidiagonal)
+    return theta, beta[:, -1:] * P[:, -1].abs() / math.sqrt(2), Qt[..., 0] ** 2
 
 
 def _krylov_share(N: int, k: int, failure: float) -> float:
@@ -124,9 +131,12 @@ def _krylov_share(N: int, k: int, failure: float) -> float:
     return min(1.0, (math.log(1.648 * math.sqrt(N) / failure) / (2 * k - 1)) ** 2)
 
 
-def _ends(theta: Tensor, residual: Tensor, floor: Tensor, num_values: int, k: int, N: int, share: float) -> Ends:
-    top, bottom = theta[:, 0], theta[:, -1]
+def _ends(
+    theta: Tensor, residual: Tensor, weights: Tensor, floor: Tensor, num_values: int, N: int, share: float
+) -> Ends:
+    top, bottom, k = theta[:, 0], theta[:, -1], theta.shape[1]
     if k == N:  # all of A: nothing is left to chance
+        weights = torch.full_like(theta, 1 / N)
         lower, upper = bottom, top
     elif share < 1:
         upper = top / math.sqrt(1 - share)
@@ -142,5 +152,7 @@ def _ends(theta: Tensor, residual: Tensor, floor: Tensor, num_values: int, k: in
         sigma_min_lower=(lower - floor).clamp_min(0),
         sigma_max_upper=upper + floor,
         floor=floor,
+        nodes=theta,
+        weights=weights,
         steps=k,
     )

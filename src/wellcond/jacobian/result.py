@@ -20,6 +20,8 @@ class JacobianSpectrum:
     - `sigma_max_upper` (…): the largest is not above it. Both one-sided bounds hold with probability `confidence` over
       the random start (certain if `complete`, up to the estimate in `floor`).
     - `floor` (…): the rounding of the arithmetic; a value at or under it cannot be told from zero.
+    - `nodes`, `weights` (…, steps): the whole spectrum as a staircase, descending: about the share weights[i] of all
+      singular values lies near nodes[i] (`ranks`). Of a complete spectrum they are `sigma` and equal weights.
     - `n`, `d`, `n_out`, `d_out`: tokens and width of input and output; `steps` of Lanczos, 0 if exact.
     """
 
@@ -30,6 +32,8 @@ class JacobianSpectrum:
     sigma_min_lower: Tensor
     sigma_max_upper: Tensor
     floor: Tensor
+    nodes: Tensor
+    weights: Tensor
     method: str
     steps: int
     confidence: float
@@ -42,6 +46,18 @@ class JacobianSpectrum:
     def complete(self) -> bool:
         """All singular values are in `sigma`."""
         return self.sigma.shape[-1] == min(self.n * self.d, self.n_out * self.d_out)
+
+    @property
+    def ranks(self) -> tuple[Tensor, Tensor]:
+        """nodes[i] is about the r-th largest singular value, with r from the first to the second of these (…, steps).
+
+        Certain for the random start direction; for the spectrum up to about a share of 1/√N of all N values.
+        """
+        N = min(self.n * self.d, self.n_out * self.d_out)
+        above = N * self.weights.cumsum(-1)
+        number = torch.arange(1, above.shape[-1] + 1, dtype=above.dtype, device=above.device)  # Ritz values interlace
+        first = torch.maximum(above - N * self.weights, number)
+        return first, torch.maximum(above, first)
 
     @property
     def singular(self) -> Tensor:

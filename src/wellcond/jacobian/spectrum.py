@@ -149,6 +149,8 @@ def _exact(products: Products, noise: Tensor, chunk_size: int, tokenwise: bool) 
         sigma_min_lower=(sigma[:, -1] - floor).clamp_min(0),
         sigma_max_upper=sigma[:, 0] + floor,
         floor=floor,
+        nodes=sigma,
+        weights=torch.full_like(sigma, 1 / sigma.shape[-1]),
         steps=0,
     )
 
@@ -156,12 +158,19 @@ def _exact(products: Products, noise: Tensor, chunk_size: int, tokenwise: bool) 
 def _joined(parts: list[Ends], one: Products, method: str, confidence: float, batched: bool) -> JacobianSpectrum:
     fields = ("sigma", "error", "sigma_min", "sigma_min_error", "sigma_min_lower", "sigma_max_upper", "floor")
     tensors = {name: torch.cat([getattr(part, name) for part in parts]) for name in fields}
+    longest = max(part.nodes.shape[-1] for part in parts)
+    for name in ("nodes", "weights"):  # groups of images may have taken different numbers of steps
+        tensors[name] = torch.cat([_padded(getattr(part, name), longest) for part in parts])
     (n, d), (n_out, d_out) = one.X.shape[-2:], one.Y.shape[-2:]
     return JacobianSpectrum(
         **{name: values if batched else values[0] for name, values in tensors.items()},
         method=method, steps=max(part.steps for part in parts), confidence=confidence,
         n=n, d=d, n_out=n_out, d_out=d_out,
     )  # fmt: skip
+
+
+def _padded(values: Tensor, length: int) -> Tensor:
+    return torch.nn.functional.pad(values, (0, length - values.shape[-1]))
 
 
 def _check_options(**counts: int) -> None:

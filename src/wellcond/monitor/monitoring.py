@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from wellcond.blocks import check_blocks
+from wellcond.blocks import find_blocks
 from wellcond.diagnosis.result import Finding
 from wellcond.monitor import measuring
 from wellcond.monitor.alarms import alarms, start_of
@@ -69,7 +69,7 @@ class Monitor:
         if isinstance(images, int) and (isinstance(images, bool) or images < 1):
             raise ValueError(f"images={images!r}; give a number of images, 1 or more, or the images themselves")
         self._quantities = chosen("all", quantities, attention=True)
-        check_blocks(model)
+        find_blocks(model)
         measuring.check_whole(model)
         self._model, self._every = measuring.plain(model), every
         self._journal = None if path is None else Journal(Path(path))

@@ -5,8 +5,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from wellcond.objectives.objective import Objective
 
-class Supervised(nn.Module):
+
+class Supervised(Objective):
     """images (B, C, H, W), targets (B,) classes or (B, K) probabilities → mean of −Σ_k target_k log p_k.
 
     Without targets it returns the logits, so that evaluation goes the same way as training (compiled, sharded).

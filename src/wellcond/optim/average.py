@@ -24,8 +24,8 @@ class WeightAverage:
 
     @torch.no_grad()
     def update_(self, weight: Tensor) -> None:
-        average = list(self.tensors.values())
-        live = [t.detach() for t in self._live().values()]
+        average = [_own(t) for t in self.tensors.values()]
+        live = [_own(t.detach()) for t in self._live().values()]
         foreach: Any = torch  # its fused list operations have no public names
         difference = foreach._foreach_sub(live, average)
         foreach._foreach_mul_(difference, weight.to(average[0].dtype))
@@ -47,3 +47,8 @@ class WeightAverage:
     def _fill(target: dict[str, Tensor], source: dict[str, Tensor]) -> None:
         for name, tensor in target.items():
             tensor.copy_(source[name])
+
+
+def _own(tensor: Any) -> Tensor:
+    """This rank's part of a sharded tensor; buffers are never sharded, and a list of both is refused by torch."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,4 +1,4 @@
-"""Learning rate and averaging weight as pure functions of the step: nothing to save, nothing to restore."""
+"""Learning rate, averaging weight and skip gain as pure functions of the step: nothing to save, nothing to restore."""
 
 import math
 
@@ -41,3 +41,26 @@ def average_weight(step: int, decay: float) -> float:
     (0.9, 0.001)
     """
     return 1 - min(decay, (1 + step) / (10 + step))
+
+
+def skip_gain(step: int, *, num_steps: int, share: float) -> float:
+    """Gain of skips that are annealed, after `step` steps: half a cosine from 1 to 0 over that share of the run.
+
+    >>> [round(skip_gain(t, num_steps=8, share=0.5), 3) for t in (0, 1, 2, 4, 8)]
+    [1.0, 0.854, 0.5, 0.0, 0.0]
+    """
+    progress = step / (share * num_steps)
+    return (1 + math.cos(math.pi * progress)) / 2 if progress < 1 else 0.0
+
+
+def weight_decay(step: int, config: OptimConfig, *, num_steps: int) -> float:
+    """The weight decay of a step: constant, or half a cosine to `weight_decay_end` (DINO: .04 → .4).
+
+    >>> config = OptimConfig(weight_decay=0.04, weight_decay_end=0.4)
+    >>> [round(weight_decay(t, config, num_steps=8), 3) for t in (0, 4, 8)]
+    [0.04, 0.22, 0.4]
+    """
+    if config.weight_decay_end is None:
+        return config.weight_decay
+    start, end = config.weight_decay, config.weight_decay_end
+    return end + (start - end) * (1 + math.cos(math.pi * step / num_steps)) / 2

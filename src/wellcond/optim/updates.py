@@ -1,8 +1,9 @@
 """One or two torch optimizers behind one face.
 
 - The learning rate is one number (CPU) or one 0-d tensor (CUDA, so that a captured step reads it anew).
-- `step(bad)` moves nothing where the 0-d tensor `bad` is 1, and does not ask the host: the fused AdamW takes it as
-  GradScaler's `found_inf`; any other optimizer's result is selected against a copy of what was before.
+- `step(bad)` moves nothing where the 0-d tensor `bad` is 1, and does not ask the host: SOAP takes it as it is, fused
+  AdamW as GradScaler's `found_inf`; any other optimizer's result is selected against a copy of what was before.
+- `refresh()` is what follows a step outside of any CUDA graph: SOAP's bases, a few of them each time.
 - All state exists from the start: a CUDA graph that made it on its first step would make it again on every replay.
 - State is saved by parameter name, not by position.
 """
@@ -10,18 +11,26 @@
 from collections.abc import Iterator
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
 from wellcond.config import OptimConfig
 from wellcond.optim.groups import Group, parameter_groups
+from wellcond.optim.soap import SOAP
 
 
-def build_updates(objective: nn.Module, config: OptimConfig) -> "Updates":
-    """The optimizer of a config over an objective, whose timm model is its child `model`."""
-    groups = parameter_groups(objective, weight_decay=config.weight_decay, layer_decay=config.layer_decay)
+def build_updates(objective: nn.Module, config: OptimConfig, *, products: str = "float32") -> "Updates":
+    """The optimizer of a config over an objective, whose timm model is its child `model`.
+
+    `products` is SOAP's: "tf32" where the gradients come from autocast and are rougher than that.
+    """
+    fixed = config.weight_decay if config.weight_decay_end is None else 0.0  # else ScheduledDecay's
+    groups = parameter_groups(objective, weight_decay=fixed, layer_decay=config.layer_decay)
     if config.name == "adamw":
         return Updates([_adamw(groups, config)], groups)
+    if config.name == "soap":
+        return Updates([_soap(groups, config, products)], groups)
     matrices, rest = _split(groups)
     return Updates([_muon(matrices, config), _adamw(rest, config)], matrices + rest)
 
@@ -42,7 +51,7 @@ class Updates:
     @property
     def capturable(self) -> bool:
         """Can a CUDA graph hold a step? torch's Muon reads its learning rate on the host."""
-        return all(part.defaults.get("capturable") for part in self.parts)
+        return all(isinstance(part, SOAP) or part.defaults.get("capturable") for part in self.parts)
 
     def set_lr(self, lr: Tensor | float) -> None:
         """The learning rate of the next step; a tensor stays on its device."""
@@ -61,7 +70,9 @@ class Updates:
     def step(self, bad: Tensor) -> None:
         """One update, or none where `bad` (0-d float32) is 1."""
         for part in self.parts:
-            if part.defaults.get("fused"):
+            if isinstance(part, SOAP):
+                part.update(bad)
+            elif part.defaults.get("fused"):
                 part.found_inf = bad  # type: ignore[attr-defined]  # what GradScaler sets
                 part.step()
             elif bad.device.type == "cpu":
@@ -69,6 +80,18 @@ class Updates:
                     part.step()
             else:
                 self._step_and_select(part, bad)
+
+    def refresh(self) -> None:
+        """After each step, bad or not."""
+        for part in self.parts:
+            if isinstance(part, SOAP):
+                part.refresh()
+
+    def wait(self) -> None:
+        """Let this stream wait for what a refresh does beside it."""
+        for part in self.parts:
+            if isinstance(part, SOAP):
+                part.wait()
 
     def _step_and_select(self, part: Optimizer, bad: Tensor) -> None:
         tensors = [p for g in part.param_groups for p in g["params"]] + [t for *_, t in _tensors(part)]
@@ -79,6 +102,7 @@ class Updates:
 
     def state(self) -> dict[str, Tensor]:
         """`parameter name/key` → tensor, e.g. model.head.weight/exp_avg. The tensors are the optimizer's own."""
+        self.wait()
         return {f"{self.name_of[p]}/{key}": value for part in self.parts for p, key, value in _tensors(part)}
 
 
@@ -90,6 +114,20 @@ def _adamw(groups: list[Group], config: OptimConfig) -> AdamW:
         eps=config.eps,
         fused=True,
         capturable=on_cuda,
+    )
+
+
+def _soap(groups: list[Group], config: OptimConfig, products: str) -> SOAP:
+    on_cuda = groups[0].parameters[0].device.type == "cuda"
+    return SOAP(
+        [_torch_group(g, config.lr, tensor_lr=on_cuda) for g in groups],
+        betas=config.betas,
+        eps=config.eps,
+        precondition_frequency=config.precondition_frequency,
+        max_precondition_dim=config.max_precondition_dim,
+        refresh=config.refresh,
+        products=products,
+        process_group=dist.group.WORLD if dist.is_initialized() and dist.get_world_size() > 1 else None,
     )
 
 
@@ -134,7 +172,7 @@ def _is_hidden(name: str, parameter: nn.Parameter) -> bool:
 
 
 def _make_state(part: Optimizer) -> None:
-    """What the first step of this torch optimizer would make."""
+    """What the first step of this torch optimizer would make; SOAP has made its own."""
     for group in part.param_groups:
         for p in group["params"]:
             if isinstance(part, AdamW):

@@ -6,12 +6,14 @@ measured says so. Variants are options on top of a recipe (`--model.graying.meth
     small       ViT-Tiny on CIFAR-10, CIFAR-100, Fashion-MNIST, Tiny-ImageNet; procedural-vit
     families    ConvMixer-Tiny; small Swin, CaiT and PVT v2 on Tiny-ImageNet
     imagenet    ViT-S/B, Swin-S, CaiT-S24, PVT v2 b3 on ImageNet-1K, DeiT-like
+    skipless    ViTs without any skip on all of these, and ViT-S on Tiny-ImageNet
+    pretraining MAE and DINO on Tiny-ImageNet and ImageNet-1K, and fine-tuning from them
     changing    dotted overrides of a config
     showing     wellcond recipes            starting    wellcond train
 
 >>> config = get("cifar10-vit-tiny", epochs=20, **{"optim.lr": 5e-4, "model.graying.method": "dct"})
 >>> config.optim.warmup_epochs, config.model.graying.method  # a recipe scales its warm-up with its epochs
-(1.0, 'dct')
+(4.0, 'dct')
 """
 
 import difflib
@@ -20,17 +22,18 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..config import TrainConfig
-from . import families, imagenet, small
+from . import families, imagenet, pretraining, skipless, small
 from .changing import changed
 
 
 class Recipe(NamedTuple):
-    """A function → TrainConfig, and what of the paper it is for."""
+    """A function → TrainConfig, and what of the papers it is for."""
 
     function: Callable[..., TrainConfig]
     reproduces: str
 
 
+CUTTING = "cts-table1"  # of Cutting the Skip; the others are of Always Skip Attention
 RECIPES = {
     "procedural-vit": Recipe(small.procedural_vit, "none: a first run"),
     "cifar10-vit-tiny": Recipe(small.cifar10_vit_tiny, "Fig. 1c"),
@@ -48,6 +51,22 @@ RECIPES = {
     "imagenet-swin-s": Recipe(imagenet.imagenet_swin_s, "Table 4"),
     "imagenet-cait-s24": Recipe(imagenet.imagenet_cait_s24, "Table 4"),
     "imagenet-pvt-v2-b3": Recipe(imagenet.imagenet_pvt_v2_b3, "Table 4"),
+    "cifar10-vit-tiny-skipless": Recipe(skipless.cifar10_vit_tiny_skipless, CUTTING),
+    "tiny-imagenet-vit-tiny-skipless": Recipe(skipless.tiny_imagenet_vit_tiny_skipless, CUTTING),
+    "tiny-imagenet-vit-s": Recipe(skipless.tiny_imagenet_vit_s, CUTTING),
+    "tiny-imagenet-vit-s-skipless": Recipe(skipless.tiny_imagenet_vit_s_skipless, CUTTING),
+    "imagenet-vit-b-skipless": Recipe(skipless.imagenet_vit_b_skipless, CUTTING),
+    "procedural-mae": Recipe(pretraining.procedural_mae, "none: a first run"),
+    "procedural-dino": Recipe(pretraining.procedural_dino, "none: a first run"),
+    "tiny-imagenet-mae-vit-tiny": Recipe(pretraining.tiny_imagenet_mae_vit_tiny, "Table 5"),
+    "tiny-imagenet-mae-vit-s": Recipe(pretraining.tiny_imagenet_mae_vit_s, "Table 5"),
+    "tiny-imagenet-dino-vit-tiny": Recipe(pretraining.tiny_imagenet_dino_vit_tiny, "CTS Figs. 2, 3"),
+    "tiny-imagenet-dino-vit-s": Recipe(pretraining.tiny_imagenet_dino_vit_s, "CTS Figs. 2, 3"),
+    "tiny-imagenet-vit-tiny-finetune": Recipe(pretraining.tiny_imagenet_vit_tiny_finetune, "Table 5"),
+    "tiny-imagenet-vit-s-finetune": Recipe(pretraining.tiny_imagenet_vit_s_finetune, "Table 5"),
+    "imagenet-mae-vit-b": Recipe(pretraining.imagenet_mae_vit_b, "Table 5"),
+    "imagenet-dino-vit-s": Recipe(pretraining.imagenet_dino_vit_s, "CTS Figs. 2, 3"),
+    "imagenet-vit-b-finetune": Recipe(pretraining.imagenet_vit_b_finetune, "Table 5"),
 }
 
 

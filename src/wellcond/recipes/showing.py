@@ -30,12 +30,13 @@ def run(config: RecipesConfig) -> None:
 
 
 def table() -> Table:
-    shown = Table("name", "model", "data", "epochs", "reproduces", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in shown.columns[:4]:
+    """A name begins with its set of pictures."""
+    shown = Table("name", "model", "epochs", "reproduces", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in shown.columns[:3]:
         column.no_wrap = True
     for name, recipe in RECIPES.items():
         config = get(name)
-        model, data = config.model, config.data.train.partition(":")[0]
-        family = "_".join(word for word in model.name.split("_") if not word.startswith(("patch", "window", "224")))
-        shown.add_row(name, family, data, str(config.epochs), recipe.reproduces)
+        words = config.model.name.split("_")
+        family = "_".join(word for word in words if not word.startswith(("patch", "window", "224")))
+        shown.add_row(name, family, str(config.epochs), recipe.reproduces)
     return shown

@@ -117,7 +117,7 @@ def tiny_imagenet_vit_tiny_p4(*, epochs: int = 200) -> TrainConfig:
 def procedural_vit(*, epochs: int = 6) -> TrainConfig:
     """A ViT of 6 blocks, 64 wide, on generated pictures of 32 px, patch 8: a first run, without data and without a GPU.
 
-    command   wellcond train procedural-vit    (wellcond demo trains four variants of it)
+    command   wellcond train procedural-vit    (wellcond demo trains six variants of it)
     variants  --model.cut-mlp-skips, --model.cut-attention-skips, --model.graying.method dct
     hardware  any CPU
     time      not measured
@@ -129,6 +129,7 @@ def procedural_vit(*, epochs: int = 6) -> TrainConfig:
         ("embed_dim", 64),
         ("depth", 6),
         ("num_heads", 4),
+        ("mlp_ratio", 3.0),
         ("class_token", False),
         ("global_pool", "avg"),
         ("weight_init", "reset"),  # as torch's layers start: so narrow a model takes epochs to grow out of timm's 0.02

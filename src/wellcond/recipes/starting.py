@@ -146,17 +146,25 @@ def _check_model(config: TrainConfig) -> None:
     """Before a run directory is made: can the model be built, and does it take a picture of that size?"""
     import torch
 
+    from ..objectives import build_objective
     from ..training import build_model
+    from ..training.adopting import adopt_
 
     size = config.model.image_size
     try:
+        model = build_model(config.model, config.seed)
+        build_objective(config, model)
         with torch.no_grad():
-            build_model(config.model, config.seed).eval()(torch.zeros(1, 3, size, size))
-    except (AssertionError, RuntimeError, TypeError) as error:  # of timm
+            model.eval()(torch.zeros(1, 3, size, size))
+    except (ArithmeticError, AssertionError, RuntimeError, TypeError) as error:  # of timm
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"{config.model.name} does not take these sizes: {why[:150]}; look at the --model options"
         ) from None
+    if config.pretrained is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # told when training begins
+            adopt_(model, config.pretrained, config.model)
 
 
 @contextmanager
@@ -184,6 +192,8 @@ def _tell(summary: "Summary", out: Path) -> None:
     for name, value in (("top-1", summary.top1), ("top-5", summary.top5)):
         if value is not None:
             shown.add_row(name, f"{value:.2f} %")
+    if summary.val_loss is not None:
+        shown.add_row("validation loss", f"{summary.val_loss:.4f}")
     if summary.loss is not None:
         shown.add_row("training loss", f"{summary.loss:.4f}")
     skipped = f", {summary.skipped} skipped" if summary.skipped else ""

@@ -13,6 +13,9 @@
     layer_claims   asa-fig1b, asa-fig3-5: κ by block and epoch of trained models; with layer_page
     jacobian_claim asa-fig7-8: spectra of a trained block's Jacobian by ε
     step_time      asa-table1: what graying costs, from bench-graying.json
+    skipless_cells the six cells of Cutting the Skip; rates_claim: cts-rates, their learning rates
+    skipless_claim cts-table1: without skips against with them; skipless_losses: cts-fig1
+    depth_claim    cts-init-depth: attention and tokens by depth, with depth_page; beyond_claim: cts-beyond, extensions
 
 A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide what can be measured; it is
 named in `CLAIMS`, and nothing of it is imported before it is asked for.
@@ -36,6 +39,11 @@ CLAIMS = {  # those of ReproduceConfig.claim
     "asa-fig3-5": "layer_claims",
     "asa-fig7-8": "jacobian_claim",
     "asa-table1": "step_time",
+    "cts-rates": "rates_claim",
+    "cts-table1": "skipless_claim",
+    "cts-fig1": "skipless_losses",
+    "cts-init-depth": "depth_claim",
+    "cts-beyond": "beyond_claim",
 }
 
 

@@ -141,7 +141,8 @@ def _base(recipe: str) -> TrainConfig:
 
 def _small(recipe: str) -> dict[str, Any]:
     """The quick version: a model and pictures so small that a run takes a second."""
-    name = _base(recipe).model.name
+    base = _base(recipe)
+    name = base.model.name
     changes: dict[str, Any] = {
         "epochs": 2,
         "batch_size": 16,
@@ -157,7 +158,7 @@ def _small(recipe: str) -> dict[str, Any]:
         "model.image_size": 16,
         "model.num_classes": 10,
         "model.drop_path": 0.0,
-    }
+    } | _small_objective(base)
     if name.startswith(("vit", "cait")):
         options = ("embed_dim", 12), ("depth", 2), ("num_heads", 3)
         return changes | {"model.patch_size": 4, "model.options": options}
@@ -167,3 +168,12 @@ def _small(recipe: str) -> dict[str, Any]:
     if name.startswith("swin"):
         return changes | {"model.options": (("embed_dim", 24), ("window_size", 4))}
     return changes | {"model.name": "pvt_v2_b0"}
+
+
+def _small_objective(base: TrainConfig) -> dict[str, Any]:
+    if base.objective == "mae":
+        return {"model.num_classes": 0, "mae.decoder_depth": 1, "mae.decoder_width": 12, "mae.decoder_heads": 3}
+    if base.objective == "dino":  # whose crops are no augmentation
+        small = {"dino.out_dim": 16, "dino.hidden": 16, "dino.bottleneck": 8, "dino.local_size": 8}
+        return {"model.num_classes": 0, "data.augment.padding": base.data.augment.padding, **small}
+    return {}

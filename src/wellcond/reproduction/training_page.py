@@ -1,23 +1,44 @@
 """Figures of claims that train: accuracy and loss by epoch, every run a thin line, the same colour for a variant."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..report import BEFORE, DCT, SVD, Figure, Section
 
 COLOURS = (SVD, DCT, BEFORE, "#b04a9a", "#4a9a5f", "#9a7b4a", "#4a8f9a", "#c2504a")
+TOP1 = "top-1 in percent"
+
+
+Curve = tuple[Sequence[float], Sequence[float | None]]
 
 
 def accuracy_sections(content: dict[str, Any]) -> list[Section]:
-    return _sections(content, "Top-1 by epoch", "top-1 in percent", lambda run: (run["accuracy"], "top1"))
+    return _sections(content, "Top-1 by epoch", TOP1, "epoch", lambda run: (_epochs(run), run["accuracy"]["top1"]))
+
+
+def time_sections(content: dict[str, Any]) -> list[Section]:
+    """Of runs that know their speed; by the median epoch: compiling, evaluating, measuring κ take no time here."""
+    timed = {**content, "runs": [run for run in content["runs"] if run.get("images_per_s")]}
+
+    def curve(run: dict[str, Any]) -> Curve:
+        epoch = run["data"]["train"] / run["images_per_s"]
+        return [round(number * epoch, 1) for number in _epochs(run)], run["accuracy"]["top1"]
+
+    return _sections(timed, "Top-1 by training time", TOP1, "seconds", curve)
 
 
 def loss_sections(content: dict[str, Any]) -> list[Section]:
-    return _sections(content, "Training loss by epoch", "loss", lambda run: (run["loss"], "value"))
+    return _sections(
+        content, "Training loss by epoch", "loss", "epoch", lambda run: (run["loss"]["epoch"], run["loss"]["value"])
+    )
+
+
+def _epochs(run: dict[str, Any]) -> Sequence[int]:
+    return run["accuracy"]["epoch"]
 
 
 def _sections(
-    content: dict[str, Any], title: str, axis: str, curve: Callable[[dict[str, Any]], tuple[dict[str, Any], str]]
+    content: dict[str, Any], title: str, axis: str, along: str, curve: Callable[[dict[str, Any]], Curve]
 ) -> list[Section]:
     """One figure for each set."""
     found = []
@@ -26,7 +47,7 @@ def _sections(
         variants = list(dict.fromkeys(run["variant"] for run in runs))
         traces = []
         for run in runs:
-            numbers, name = curve(run)
+            x, y = curve(run)
             traces.append(
                 {
                     "type": "scatter",
@@ -34,13 +55,13 @@ def _sections(
                     "name": run["variant"],
                     "legendgroup": run["variant"],
                     "showlegend": run["seed"] == min(r["seed"] for r in runs if r["variant"] == run["variant"]),
-                    "x": numbers["epoch"],
-                    "y": numbers[name],
+                    "x": x,
+                    "y": y,
                     "line": {"color": COLOURS[variants.index(run["variant"]) % len(COLOURS)], "width": 2},
                     "hovertemplate": "%{y:.3g}",
                 }
             )
-        layout = {"xaxis": {"title": {"text": "epoch"}}, "yaxis": {"title": {"text": axis}}, "hovermode": "x unified"}
+        layout = {"xaxis": {"title": {"text": along}}, "yaxis": {"title": {"text": axis}}, "hovermode": "x unified"}
         figure = Figure(data=traces, layout=layout, caption="Every line is a run; seeds of a variant share a colour.")
         found.append(Section(title=f"{title}: {data}", items=[figure]))
     return found

@@ -7,6 +7,7 @@ evaluation: that training fails is a result.
 
 import gc
 import hashlib
+import statistics
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -37,12 +38,16 @@ def resolve(device: str, quick: bool) -> str:
     return device
 
 
+MANY = 5  # runs before compiled code is thrown away; torch's limit is 8
+
+
 class Runner:
     """Runs of one claim in one process; the pictures of a set stay open between them."""
 
     def __init__(self, claim: "TrainingClaim", options: ReproduceConfig, sources: Mapping[str, str], device: str):
         self.claim, self.options, self.sources, self.device = claim, options, sources, device
         self.opened: dict[tuple[str, int], Images] = {}
+        self.compiled = "", 0  # the identity of the last runs, and how many of them
 
     def config(self, variant: str, seed: int) -> TrainConfig:
         source = self.sources[self.claim.dataset(variant)]
@@ -75,6 +80,7 @@ class Runner:
         if self.options.again and (out / SUMMARY).exists():
             raise ValueError(f"{str(out)!r} holds a finished run; to measure it anew give another --runs")
         images = self.images(config)
+        self._keep_compiled(identity(config))
         console = Console(stderr=True, highlight=False)
         diverged = None
         try:
@@ -89,10 +95,24 @@ class Runner:
         except Diverged:
             diverged = max((row["step"] for row in Directory(out).rows()), default=0)
         finally:
-            _let_go()
+            gc.collect()  # its CUDA graph
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
         own = {"config": identity(config), "dataset": self.claim.dataset(variant), "data": pictures_of(images)}
         found = {**own, **record(Directory(out), diverged)}
         return found | self.claim.after(out, config, images) if self.claim.after else found
+
+    def _keep_compiled(self, own: str) -> None:
+        """Seeds of a variant share compiled code; another variant begins anew.
+
+        Compiled forwards are kept by function, not by model: without this the ninth variant of a claim would pass the
+        limit of recompilations and run uncompiled, and so would many seeds if something in them were compiled again.
+        """
+        before, count = self.compiled
+        if own != before or count >= MANY:
+            torch._dynamo.reset()
+            count = 0
+        self.compiled = own, count + 1
 
 
 def directory(runs: Path, config: TrainConfig, quick: bool) -> Path:
@@ -128,6 +148,7 @@ def record(run: Directory, diverged: int | None) -> dict[str, Any]:
     return {
         **{name: start[name] for name in ("commit", "hardware", "date")},
         "seconds": round(_seconds(run.rows(TIMINGS)), 1),
+        "images_per_s": _speed(run.rows(TIMINGS)),
         "steps": max((row["step"] for row in rows), default=0),
         "top1": _round(last["top1"]),
         "top5": _round(last["top5"]),
@@ -169,17 +190,11 @@ def _seconds(events: Iterable[dict[str, Any]]) -> float:
     return total + current
 
 
+def _speed(events: Iterable[dict[str, Any]]) -> float | None:
+    """Images a second of the median epoch, training alone; of a run that was compiled the first epoch is slower."""
+    known = [event["images_per_s"] for event in events if event["event"] == "epoch" and event["images_per_s"] > 0]
+    return round(statistics.median(known), 1) if known else None
+
+
 def _round(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)
-
-
-def _let_go() -> None:
-    """Compiled code and CUDA graphs of a run that is over.
-
-    Compiled forwards are kept by function, not by model: without this the ninth variant of a claim would pass the limit
-    of recompilations and run uncompiled.
-    """
-    torch._dynamo.reset()
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

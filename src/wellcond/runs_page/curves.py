@@ -11,7 +11,7 @@ from wellcond.runs_page.reading import Line, Story, number
 
 Points = dict[int, float]  # step → value
 TRAIN = {"loss": "training loss", "grad_norm": "norm of the gradient", "lr": "learning rate"}
-EVAL = {"top1": "top-1 (%)", "top5": "top-5 (%)"}
+EVAL = {"top1": "top-1 (%)", "top5": "top-5 (%)", "val_loss": "validation loss"}
 VIEWS = ("mean over seeds", "every run")
 
 

@@ -19,6 +19,7 @@ ATTENTION, MLP = "#bd362d", "#6c5fe0"
 OTHERS = ("#17786f", "#b8589e", "#7a8b2d", "#2b9cb8", "#a8703c", "#5f6b7a")
 DASHES = ("solid", "dash", "dot", "dashdot")
 SKIPS, GRAYING = ("model.cut_attention_skips", "model.cut_mlp_skips"), "model.graying."
+BEGINNING = {"model.init.method": "{} init", "model.activation": "{}"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,7 +72,7 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def words(values: Mapping[str, Any]) -> list[str]:
-    """Fields and their values as a person says them; skips that are there and no graying go without saying."""
+    """Fields and their values as a person says them; skips that are there, no graying, timm's own go without saying."""
     said: list[str] = []
     attention, mlp = (values.get(name, False) for name in SKIPS)
     if attention or mlp:
@@ -82,6 +83,9 @@ def words(values: Mapping[str, Any]) -> list[str]:
         said.append(method.upper() + ("" if epsilon is None else f" {epsilon:g}"))
     for name, value in values.items():
         if name in SKIPS or name in (GRAYING + "method", GRAYING + "epsilon"):
+            continue
+        if name in BEGINNING:
+            said += [BEGINNING[name].format(value)] if value not in ("default", "gelu") else []
             continue
         if name.startswith(GRAYING) and method == "none":
             continue  # says nothing where nothing is grayed

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from wellcond.spectral import arithmetic, eigen, power
-from wellcond.spectral.arithmetic import Values
+from wellcond.spectral.arithmetic import Arithmetic, Values
 
 Precision = Literal["exact", "fast"]
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
@@ -104,7 +104,6 @@ def spectral_map(
 def spectral_map(
     X: Tensor, f: Callable[[Tensor], Tensor], precision: Precision = ..., *, return_error: Literal[True]
 ) -> tuple[Tensor, Tensor]: ...
-@torch.no_grad()
 def spectral_map(X, f, precision: Precision = "exact", return_error: bool = False):
     """U f(Σ) Vᵀ of X = U Σ Vᵀ (…, n, d); f maps the singular values (…, min(n, d)), float64, descending.
 
@@ -119,22 +118,21 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
             [0., 1.]])
     """
     check_precision(precision)
-    check_matrices(X)
-    Y, sigma, mapped, drift = _map(X, f)
+    Y, sigma, kept, values, drift = _map(X, f)
     if not return_error:
         return Y
     xp = _module(sigma)
-    kept = sigma > _floor(X, sigma)[..., None]
-    moved = xp.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - mapped, 0.0)
-    size = _length(mapped)
+    moved = xp.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - values, 0.0)
+    size = _length(xp.where(kept, values, sigma))
     error = _length(moved) / xp.where(size > 0, size, 1.0)
     return Y, _answer(error + torch.finfo(X.dtype).eps / 2, X)
 
 
 def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
-    """(Y, σ, f(σ), drift), values (B, m): drift(share) is f(σ) after the decomposition moved by that share of its
-    largest value."""
-    return _map_by_svd(X, f) if X.dtype == torch.float64 else _map_by_gram(X, f)
+    """(Y, σ, which are above the floor, f(σ), drift), all (B, m): drift(share) is f(σ) after the decomposition moved by
+    that share of its largest value."""
+    use = _checked(X)
+    return _map_by_svd(X, f) if X.dtype == torch.float64 else _map_by_gram(X, f, use)
 
 
 def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Values:
@@ -146,38 +144,38 @@ def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Value
         raise ValueError(
             f"f returned {got}; it must map singular values {tuple(given.shape)} to a tensor of that shape"
         )
-    return values.reshape(sigma.shape) if isinstance(sigma, Tensor) else values.detach().numpy().reshape(sigma.shape)
+    values = values.detach()
+    return values.reshape(sigma.shape) if isinstance(sigma, Tensor) else values.numpy().reshape(sigma.shape)
 
 
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
     """A true SVD; every σ drifts by a share of σ_max."""
-    flat, finite = _without_nan(X.reshape(math.prod(X.shape[:-2]), *X.shape[-2:]))
+    flat, finite = _without_nan(X)
     U, sigma, Vh = torch.linalg.svd(flat, full_matrices=False)
-    mapped = torch.where(sigma > _floor(X, sigma)[..., None], _values_of(f, sigma, X), sigma)
+    kept, values = sigma > _floor(X, sigma)[..., None], _values_of(f, sigma, X)
+    mapped = torch.where(kept, values, sigma)
     Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan).reshape(X.shape)
-    return Y, sigma, mapped, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
+    return Y, sigma, kept, values, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
 
 
-def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor]):
+def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
     """V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ; every σ² drifts by a share of σ_max²."""
-    use = arithmetic.of(X)
     xp, flat = use.xp, use.flat(X)
     eigenvalues, V = use.eigh(flat)
     squares = _descending(eigenvalues)
     sigma = squares**0.5
     kept = sigma > _floor(X, sigma)[..., None]
-    mapped = xp.where(kept, _values_of(f, sigma, X), sigma)
-    gain = xp.where(kept, mapped / xp.where(kept, sigma, 1.0), 1.0)
+    values = _values_of(f, sigma, X)
+    gain = xp.where(kept, values / xp.where(kept, sigma, 1.0), 1.0)
     Y = use.rebuild(V, _turned(gain), flat, X)  # the columns of V ascend
 
     def drift(share: float) -> Values:
         moved = (squares + share * squares[..., :1]) ** 0.5
         return _values_of(f, moved, X) * (sigma / xp.where(kept, moved, 1.0))
 
-    return Y, sigma, mapped, drift
+    return Y, sigma, kept, values, drift
 
 
-@torch.no_grad()
 def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") -> tuple[Tensor, Tensor]:
     """(U Σ̃ Vᵀ, σ_max) with Σ̃ = σ_max (Σ/σ_max)^ε: log κ becomes ε log κ, the largest singular value stays.
 
@@ -185,8 +183,8 @@ def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") ->
     the eigensolver on GPUs with float64 tensor cores (`power.py`) and is "exact" elsewhere.
     """
     check_precision(precision)
-    check_matrices(X)
     if precision == "fast" and power.available(X, epsilon):
+        check_matrices(X)
         Y, top = power.singular_power(arithmetic.TORCH.flat(X), epsilon)
         return Y.reshape(X.shape).to(X.dtype), top.reshape(X.shape[:-2])
 
@@ -203,8 +201,22 @@ def check_precision(precision: str) -> None:
         raise ValueError(f'precision={precision!r} is unknown; use "exact" or "fast"')
 
 
+def _checked(X: Tensor) -> Arithmetic:
+    """The arithmetic for X, which is checked; a small one's entries by numpy, when it has them."""
+    _check_shape(X, "X")
+    use = arithmetic.of(X)
+    if use is not arithmetic.NUMPY or X.dtype == torch.float64:
+        _check_entries(X, "X")
+    return use
+
+
 def check_matrices(X: Tensor, name: str = "X") -> None:
     """Raise for what is no batch of real matrices. On the CPU also for NaN and inf; on CUDA that would wait."""
+    _check_shape(X, name)
+    _check_entries(X, name)
+
+
+def _check_shape(X: Tensor, name: str) -> None:
     if not isinstance(X, Tensor):
         raise ValueError(f"{name} is a {type(X).__name__}; pass a torch.Tensor (…, n, d), e.g. torch.as_tensor({name})")
     if X.ndim < 2:
@@ -215,18 +227,20 @@ def check_matrices(X: Tensor, name: str = "X") -> None:
         raise ValueError(f"{name} has dtype {X.dtype}; convert it to floating point first, e.g. {name}.float() / 255")
     if 0 in X.shape[-2:]:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; n and d must be at least 1")
+
+
+def _check_entries(X: Tensor, name: str) -> None:
     if X.device.type == "cpu" and not torch.compiler.is_compiling() and not eigen.all_finite(X):
-        raise ValueError(
-            f"{name} holds NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})"
-        )
+        raise arithmetic.not_finite(name)
 
 
 def _without_nan(X: Tensor) -> tuple[Tensor, Tensor]:
-    """X with zeros for matrices that hold NaN or inf, and which are finite (…, 1, 1); on the CPU all are by now."""
+    """X (B, n, d) with zeros for matrices that hold NaN or inf, and which are finite (B, 1, 1); on the CPU all are."""
+    flat = X.detach().reshape(math.prod(X.shape[:-2]), *X.shape[-2:])
     if X.device.type == "cpu":
-        return X, torch.ones((), dtype=torch.bool)[..., None, None]
-    finite = X.isfinite().all(-1).all(-1)[..., None, None]
-    return torch.where(finite, X, 0.0), finite
+        return flat, torch.ones((), dtype=torch.bool)[..., None, None]
+    finite = flat.isfinite().all(-1).all(-1)[..., None, None]
+    return torch.where(finite, flat, 0.0), finite
 
 
 def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,13 +252,11 @@ def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
     return _tensor(sigma, X), _tensor(floor, X)
 
 
-@torch.no_grad()
 def _spectrum(X: Tensor) -> tuple[Values, Values]:
     """`spectrum` of X (…, n, d) as (B, m) and (B,), in the arithmetic that suits X."""
-    check_matrices(X)
-    use = arithmetic.of(X)
+    use = _checked(X)
     if X.dtype == torch.float64:
-        flat, finite = _without_nan(X.reshape(math.prod(X.shape[:-2]), *X.shape[-2:]))
+        flat, finite = _without_nan(X)
         sigma = use.values(torch.where(finite[..., 0], torch.linalg.svdvals(flat), torch.nan))
     else:
         sigma = _descending(use.eigvalsh(use.flat(X))) ** 0.5

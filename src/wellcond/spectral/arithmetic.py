@@ -90,9 +90,17 @@ BOTH = Arithmetic(
 )
 
 
+def not_finite(name: str) -> ValueError:
+    return ValueError(f"{name} holds NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})")
+
+
 def _small_flat(X: Tensor) -> np.ndarray:
-    rows = _numbers(X if X.dtype == torch.float32 else X.float())
-    return rows.reshape(math.prod(rows.shape[:-2]), *rows.shape[-2:]).astype(np.float64)
+    """Checked, too: the square of a float32 number is finite in float64 if the number is."""
+    rows = _numbers(X if X.dtype == torch.float32 else X.float()).astype(np.float64)
+    entries = rows.reshape(-1)
+    if not math.isfinite(entries.dot(entries)):
+        raise not_finite("X")
+    return rows.reshape(math.prod(rows.shape[:-2]), *rows.shape[-2:])
 
 
 def _small_gram(X: np.ndarray) -> np.ndarray:

@@ -38,8 +38,19 @@ def steps(folder: Path) -> list[int]:
     return sorted((int(digits) for digits in found if digits.isdecimal()), reverse=True)
 
 
-def save(folder: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping[str, Any], *, keep: int) -> None:
-    """Write a checkpoint of whole CPU tensors by file name, then drop all but the newest `keep`."""
+def save(
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Tensors],
+    state: Mapping[str, Any],
+    *,
+    keep: int,
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Write a checkpoint of whole CPU tensors by file name, then drop all but the newest `keep`.
+
+    `about` goes into the header of every file of tensors: what its reader cannot see from them.
+    """
     final = folder / name_of(step)
     temporary = folder / f".{final.name}.part"
     with _nothing_left_behind(temporary):
@@ -47,7 +58,9 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping
         _clean(folder)
         temporary.mkdir()
         for name, content in tensors.items():
-            save_file({key: t.contiguous() for key, t in content.items()}, temporary / f"{name}.safetensors")
+            whole = {key: t.contiguous() for key, t in content.items()}
+            said = {"wellcond": json.dumps(dict(about or {}))}  # one entry: safetensors writes several in any order
+            save_file(whole, temporary / f"{name}.safetensors", metadata=said)
         (temporary / "state.json").write_text(json.dumps(dict(state), indent=1))
         manifest = {p.name: {"bytes": p.stat().st_size, "sha256": _digest(p)} for p in sorted(temporary.iterdir())}
         (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1))

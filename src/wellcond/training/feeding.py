@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from wellcond.config import TrainConfig
-from wellcond.data.augment import build, evaluation
+from wellcond.data.augment import evaluation
 from wellcond.data.cache import Cache, Say, open_cache
 from wellcond.data.feeds import Resident, Streamed, check_labels, open_feed
 from wellcond.data.progress import bar
 from wellcond.data.sampling import Sampling, evaluation_batches
 from wellcond.data.splits import Split, open_split
+from wellcond.data.views import build_fixed_views, build_views
 from wellcond.training.processes import Processes
 from wellcond.training.supply import Inputs
 
@@ -40,7 +41,7 @@ def open_images(config: TrainConfig, device: torch.device, say: Say = lambda lin
         return open_cache(source, data.image_size, data.cache, say=say, progress=bar)
 
     train, val = opened(data.train, "train"), opened(data.val, "val")
-    for cache in (train, val):
+    for cache in (train, val) if config.objective == "supervised" else ():
         check_labels(cache, config.model.num_classes)
     feed, val_feed = (open_feed(cache, device, data.resident, data.workers) for cache in (train, val))
     return Images(train=train, val=val, feed=feed, val_feed=val_feed)
@@ -67,7 +68,7 @@ class ImageSupply:
             length=len(train), batch_size=config.batch_size, seed=config.seed, repeats=data.augment.repeats
         )
         self.steps_per_epoch = self.sampling.steps_per_epoch
-        self.augment = build(data.augment, data.image_size, config.model.num_classes, data.mean, data.std)
+        self.augment = build_views(config)
         self.feed, self.val_feed = images.feed, images.val_feed
         self.coming: Iterator[tuple[Tensor, Tensor]] | None = None  # streamed batches from `next_step` on
         self.next_step = -1
@@ -105,9 +106,13 @@ class ImageSupply:
         return self.augment(raw, labels, inputs["keys"], inputs["step_key"])
 
     def validation(self) -> Iterable[tuple[Tensor, Tensor]]:
-        """This process's share; the last batch is filled up (label −1), so that every batch has one shape."""
+        """This process's share; the last batch is filled up (label −1), so that every batch has one shape. Without
+        labels it is short."""
         size = self.config.batch_size // (self.processes.world_size * self.config.accumulate)
         chosen = evaluation_batches(len(self.val_feed), size, self.processes.rank, self.processes.world_size)
+        if self.config.objective != "supervised":
+            yield from self._fixed_views(list(chosen))
+            return
         for raw, labels in self.val_feed.batches(chosen):
             missing = size - len(labels)
             if missing:
@@ -115,10 +120,13 @@ class ImageSupply:
                 labels = torch.cat([labels, labels.new_full((missing,), -1)])
             yield self._normalised(raw), labels
 
+    def _fixed_views(self, chosen: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        views = build_fixed_views(self.config)
+        for numbers, (raw, _) in zip(chosen, self.val_feed.batches(chosen), strict=True):
+            yield views(raw, numbers.to(raw.device))
+
     def fixed_images(self, count: int) -> Tensor:
-        """Spread over the validation set, which may be sorted by class."""
-        chosen = torch.linspace(0, len(self.val_feed) - 1, min(count, len(self.val_feed))).round().long()
-        ((raw, _),) = self.val_feed.batches([chosen])
+        ((raw, _),) = self.val_feed.batches([spread(len(self.val_feed), count)])
         return self._normalised(raw)
 
     def _normalised(self, raw: Tensor) -> Tensor:
@@ -129,6 +137,11 @@ class ImageSupply:
         if self.coming is not None:
             self.coming.close()  # type: ignore[attr-defined]  # a generator: its threads end
             self.coming = None
+
+
+def spread(length: int, count: int) -> Tensor:
+    """Indices over the whole of a set, which may be sorted by class."""
+    return torch.linspace(0, length - 1, min(count, length)).round().long()
 
 
 def check_pairs(config: TrainConfig, processes: Processes) -> None:

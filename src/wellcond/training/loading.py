@@ -7,11 +7,13 @@ from torch import nn
 from wellcond.config import TrainConfig, from_json
 from wellcond.runs import CONFIG, Run
 from wellcond.training import checkpoints
+from wellcond.training.annealing import set_gain
 from wellcond.training.models import build_model
 from wellcond.training.state import check_names
 from wellcond.training.step import DTYPES
 
-PREFIX = "model."  # of the timm model inside its objective
+PREFIXES = {"supervised": "model.", "mae": "model.", "dino": "teacher.model."}  # of the timm model in its objective
+STUDENT = "model."
 
 
 def config_of(run: Run) -> TrainConfig:
@@ -23,10 +25,12 @@ def config_of(run: Run) -> TrainConfig:
         raise ValueError(f"{str(run.path / CONFIG)!r} cannot be read: {error}; restore it") from None
 
 
-def load(run: Path | str, *, average: bool | None = None) -> nn.Module:
+def load(run: Path | str, *, average: bool | None = None, student: bool = False) -> nn.Module:
     """The model of the newest whole checkpoint, on the CPU, in eval mode.
 
-    `average`: the moving average of the weights; None takes it where the run has one, as its evaluation did.
+    `average`: the moving average of the weights; None takes it where the run has one, as its evaluation did. Of a run
+    without labels it is the backbone, without a head: images → features. DINO's is the teacher's, which is the better
+    one; `student` takes the student's.
     """
     directory = Run(run)
     config = config_of(directory)
@@ -35,13 +39,20 @@ def load(run: Path | str, *, average: bool | None = None) -> nn.Module:
         raise ValueError(f"{str(run)!r} has no whole checkpoint yet; train it first")
     if average and config.ema is None:
         raise ValueError(f"{str(run)!r} was trained without an average of its weights; use average=None")
+    if student and config.objective != "dino":
+        raise ValueError(
+            f"{str(run)!r} was trained with objective {config.objective}, which has no student; leave it out"
+        )
     file = "average" if (config.ema is not None if average is None else average) else "model"
     path = directory.checkpoints / checkpoints.name_of(step)
     saved = checkpoints.read_tensors(path, file)
     if file == "average":  # holds floating tensors only; counters come from the weights
         saved = checkpoints.read_tensors(path, "model") | saved
-    weights = {name.removeprefix(PREFIX): t for name, t in saved.items() if name.startswith(PREFIX)}
-    model = build_model(config.model, config.seed).to(DTYPES[config.precision])
+    prefix = STUDENT if student else PREFIXES[config.objective]
+    weights = {name.removeprefix(prefix): t for name, t in saved.items() if name.startswith(prefix)}
+    model = build_model(config.model, config.seed, initialized=False).to(DTYPES[config.precision])
     check_names(file, model.state_dict(), {name: t for name, t in weights.items() if name in model.state_dict()})
+    if gain := checkpoints.read_state(path).get("skip_gain"):  # of a run that was stopped before it was 0
+        set_gain(model, config.model, gain)
     model.load_state_dict(weights, strict=False)
     return model.eval()

@@ -40,6 +40,7 @@ class Summary:
     loss: float | None
     top1: float | None
     top5: float | None
+    val_loss: float | None = None
 
 
 def train(
@@ -160,6 +161,10 @@ class Loop:
             if warning is not None and "collapse" not in self.warned:
                 self.warned.add("collapse")
                 warnings.warn(f"epoch {epoch}: {warning}; blocks after it can hardly tell tokens apart", stacklevel=2)
+        warning = trainer.objective.collapse(tally.means, epoch) if trainer.processes.is_main else None
+        if warning is not None and "objective" not in self.warned:
+            self.warned.add("objective")
+            warnings.warn(f"epoch {epoch}: {warning}", stacklevel=2)
         trainer.event("epoch", epoch=epoch, images_per_s=rate, seconds=time.time() - self.start)
         self.teller.epoch(epoch, config.epochs, tally.step, {"loss": tally.loss, **numbers})
         if self.board is not None:
@@ -189,6 +194,7 @@ class Loop:
             loss=tally.loss,
             top1=tally.evaluation.get("top1"),
             top5=tally.evaluation.get("top5"),
+            val_loss=tally.evaluation.get("val_loss"),
         )
         trainer.event("end", seconds=time.time() - self.start)
         if trainer.processes.is_main:
@@ -212,7 +218,7 @@ def check_resume(run: Run, config: TrainConfig) -> None:
 
 
 def check_classes(config: TrainConfig, num_classes: int) -> None:
-    if config.model.num_classes != num_classes:
+    if config.objective == "supervised" and config.model.num_classes != num_classes:
         raise ValueError(
             f"model.num_classes is {config.model.num_classes}, but {config.data.train!r} has {num_classes} classes; "
             f"use --model.num-classes {num_classes}"

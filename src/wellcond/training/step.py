@@ -11,13 +11,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from wellcond.config import TrainConfig
-from wellcond.optim import Updates, WeightAverage
+from wellcond.objectives import Objective
+from wellcond.optim import ScheduledDecay, Updates, WeightAverage
 from wellcond.training.processes import Processes, last_chunk_only
-from wellcond.training.sharding import whole
+from wellcond.training.sharding import local, whole
 from wellcond.training.supply import Inputs
 
 Prepare = Callable[[Inputs], tuple[Tensor, Tensor]]
@@ -34,7 +35,7 @@ class Step:
 
     def __init__(
         self,
-        objective: nn.Module,
+        objective: Objective,
         forward: Callable[..., tuple[Tensor, dict[str, Tensor]]],
         prepare: Prepare,
         updates: Updates,
@@ -46,24 +47,35 @@ class Step:
         self.updates, self.average = updates, average
         self.config, self.processes = config, processes
         self.dtype = DTYPES[config.precision]
+        self.decay = ScheduledDecay(objective, config.optim) if config.optim.weight_decay_end is not None else None
         self.metric_names: tuple[str, ...] = ()
         knobs_dtype = torch.float32 if processes.device.type == "cuda" else torch.float64
-        # learning rate, weight of the average, wish to stop, dry run (as if the step were bad)
-        self.knobs = torch.zeros(4, dtype=knobs_dtype, device=processes.device)
+        # learning rate, weight of the average, wish to stop, dry run (as if the step were bad), weight decay
+        self.knobs = torch.zeros(5, dtype=knobs_dtype, device=processes.device)
 
     def __call__(
-        self, inputs: Inputs, *, lr: float, average_weight: float = 0.0, stop: bool = False, dry: bool = False
+        self,
+        inputs: Inputs,
+        *,
+        lr: float,
+        average_weight: float = 0.0,
+        stop: bool = False,
+        dry: bool = False,
+        weight_decay: float = 0.0,
     ) -> Tensor:
-        self.turn(lr=lr, average_weight=average_weight, stop=stop, dry=dry)
-        return self.run(inputs)
+        self.turn(lr, average_weight, stop, dry, weight_decay)
+        numbers = self.run(inputs)
+        if not dry:
+            self.updates.refresh()
+        return numbers
 
-    def turn(self, *, lr: float, average_weight: float, stop: bool, dry: bool) -> None:
+    def turn(self, *values: float) -> None:
         """Set the knobs by kernels that carry the number: no copy from the host's memory, so nothing to wait for."""
-        for knob, value in zip(self.knobs.unbind(), (lr, average_weight, stop, dry), strict=True):
+        for knob, value in zip(self.knobs.unbind(), values, strict=True):
             knob.fill_(value)
 
     def run(self, inputs: Inputs) -> Tensor:
-        lr, average_weight, stop, dry = self.knobs.unbind()
+        lr, average_weight, stop, dry, weight_decay = self.knobs.unbind()
         self.updates.zero_grad()
         buffers = [(b, b.detach().clone()) for b in self.objective.buffers()]
         loss, metrics = self._backward(inputs)
@@ -76,14 +88,23 @@ class Step:
         bad = ~(numbers[0].isfinite() & norm.isfinite()) | (dry > 0)
         if self.config.optim.clip is not None:
             clip_grads_with_norm_(self.updates.parameters, self.config.optim.clip, norm)
+        frozen = [(local(p), local(p).detach().clone(), flag) for p, flag in self.objective.frozen()]
         self.updates.set_lr(lr)
-        self.updates.step(bad.float())
         with torch.no_grad():
+            if self.decay is not None:
+                self.decay.step_(lr * weight_decay * ~bad)
+            self.updates.step(bad.float())
+            for parameter, before, flag in frozen:
+                parameter.copy_(torch.where(flag > 0, before, parameter))
             for buffer, before in buffers:
                 buffer.copy_(torch.where(bad, before, buffer))
+            self.objective.settle_((~bad).to(lr.dtype), self._mean)
             if self.average is not None:
                 self.average.update_(average_weight * ~bad)
         return torch.stack([numbers[0], norm.to(loss.dtype), bad.to(loss.dtype), numbers[-1], *numbers[1:-1]]).detach()
+
+    def _mean(self, tensor: Tensor) -> Tensor:
+        return self.processes.sum_(tensor) / self.processes.world_size
 
     def _backward(self, inputs: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Gradients of the mean loss over the chunks; the loss and metrics, averaged."""
@@ -94,7 +115,7 @@ class Step:
             images, targets = self.prepare(chunk(inputs, i, num_chunks))
             with last_chunk_only(self.forward, i == num_chunks - 1):  # type: ignore[arg-type]
                 with self.autocast():
-                    loss, metrics = self.forward(images.to(self.dtype), _cast(targets, self.dtype))
+                    loss, metrics = self.forward(images.to(self.dtype), cast_floats(targets, self.dtype))
                 (loss / num_chunks).backward()
             numbers = torch.stack([loss.detach(), *(m.detach().to(loss.dtype) for m in metrics.values())])
             total, names = [*total, numbers / num_chunks], list(metrics)
@@ -117,5 +138,5 @@ def chunk(inputs: Inputs, i: int, num_chunks: int) -> Inputs:
     }
 
 
-def _cast(targets: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_floats(targets: Tensor, dtype: torch.dtype) -> Tensor:
     return targets.to(dtype) if targets.is_floating_point() else targets

@@ -30,11 +30,13 @@ class Supply(Protocol):
         ...
 
     def prepare(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """Augmented images and targets: a pure tensor function of `inputs` or of a chunk of them."""
+        """Augmented images, and labels or what else the objective takes: a pure tensor function of `inputs` or of a
+        chunk of them."""
         ...
 
     def validation(self) -> Iterable[tuple[Tensor, Tensor]]:
-        """This process's share of the validation set: images, labels (below 0: padding)."""
+        """This process's share of the validation set: images, labels (below 0: padding); for objectives without labels
+        images and targets with fixed randomness."""
         ...
 
     def fixed_images(self, count: int) -> Tensor:

@@ -38,6 +38,7 @@ class Tally:
     streak: int = 0
     window: Window = field(default_factory=Window)
     loss: float | None = None
+    means: dict[str, float | None] = field(default_factory=dict)  # of the last row
     evaluation: dict[str, float] = field(default_factory=dict)
     epoch_end_due: bool = False  # stopped between an epoch's last step and what follows it
 
@@ -51,7 +52,7 @@ class Tally:
         """Means since the last row; the next window begins."""
         means = self.window.means(names)
         self.loss = means["loss"] if means["loss"] is not None else self.loss
-        self.window = Window()
+        self.window, self.means = Window(), means
         return means
 
     def to_json(self) -> dict[str, Any]:

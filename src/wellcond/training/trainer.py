@@ -7,21 +7,24 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wellcond.config import TrainConfig
 from wellcond.evaluation.accuracy import count_correct
+from wellcond.evaluation.losses import sum_losses
 from wellcond.objectives import build_objective
-from wellcond.optim import WeightAverage, average_weight, build_updates, learning_rate
+from wellcond.optim import WeightAverage, average_weight, build_updates, learning_rate, weight_decay
 from wellcond.runs import METRICS, TIMINGS, Log, Run
 from wellcond.training import checkpoints, monitoring
+from wellcond.training.adopting import adopt_
+from wellcond.training.annealing import Annealing, set_gain
 from wellcond.training.capture import CapturedStep, capture
-from wellcond.training.models import build_model
+from wellcond.training.models import build_model, initial_model
 from wellcond.training.processes import Processes, distribute, in_step
 from wellcond.training.records import Record, Records
 from wellcond.training.sharding import whole
 from wellcond.training.state import NotFinite, Parts, collect_random, restore_random, seed_random
-from wellcond.training.step import DTYPES, Step
+from wellcond.training.step import DTYPES, Step, cast_floats
 from wellcond.training.supply import Supply
 from wellcond.training.tally import Tally
 
@@ -36,10 +39,15 @@ class Trainer:
     def __init__(self, config: TrainConfig, run: Run, supply: Supply, processes: Processes) -> None:
         self.config, self.run, self.supply, self.processes = config, run, supply, processes
         self.num_steps = config.epochs * supply.steps_per_epoch
-        model = build_model(config.model, config.seed).to(DTYPES[config.precision])
+        model = initial_model(config, supply.fixed_images)
+        self.adopted = self._adopt_into(model)
         self.objective = build_objective(config, model).to(processes.device).train()
+        self.annealing = None
+        if config.model.anneal_skips:
+            self.annealing = Annealing(model, config.model, self.num_steps, processes.device)
         called = distribute(self.objective, processes, config.parallel)
-        self.updates = build_updates(self.objective, config.optim)
+        products = "tf32" if config.precision == "bf16" else "float32"
+        self.updates = build_updates(self.objective, config.optim, products=products)
         self.average = WeightAverage(self.objective) if config.ema is not None else None
         self.parts = Parts(self.objective, self.updates, self.average)
         self.called, prepare = called, supply.prepare
@@ -57,6 +65,14 @@ class Trainer:
         self.rolled_back_to: int | None = None
         self.saved_step: int | None = None
 
+    def _adopt_into(self, model: nn.Module) -> bool:
+        """Start from another run; where this one has checkpoints already, that one may be gone."""
+        source = self.config.pretrained
+        if source is None or (checkpoints.steps(self.run.checkpoints) and not Run(source).exists()):
+            return source is None
+        adopt_(model, source, self.config.model)
+        return True
+
     # one step
 
     def advance(self, stop: bool) -> bool:
@@ -66,11 +82,14 @@ class Trainer:
         if not self.captured:
             assert isinstance(self.step, Step)
             self.step, self.captured = capture(self.step, inputs, config.graph)[0], True
+        self._turn_skips()
+        self._set_numbers(step)
         numbers = self.step(
             inputs,
             lr=self.learning_rate(step),
             average_weight=0.0 if config.ema is None else average_weight(step, config.ema),
             stop=stop,
+            weight_decay=weight_decay(step, config.optim, num_steps=self.num_steps),
         )
         self.tally.step += 1
         return self.account(self.records.put(step, numbers))
@@ -78,6 +97,19 @@ class Trainer:
     def learning_rate(self, step: int) -> float:
         config = self.config
         return learning_rate(step, config.optim, steps_per_epoch=self.supply.steps_per_epoch, epochs=config.epochs)
+
+    def _turn_skips(self) -> float | None:
+        """Set the gain of annealed skips to that of now."""
+        if self.annealing is None:
+            return None
+        self.annealing.turn(self.tally.step)
+        return self.annealing.at(self.tally.step)
+
+    def _set_numbers(self, step: int) -> None:
+        """The objective's own schedules, by kernels that carry the number."""
+        shape = {"steps_per_epoch": self.supply.steps_per_epoch, "epochs": self.config.epochs}
+        for name, value in self.objective.numbers(step, **shape).items():
+            self.objective.get_buffer(name).fill_(value)
 
     def account(self, due: list[Record]) -> bool:
         """Count, keep what was skipped, write rows."""
@@ -120,21 +152,41 @@ class Trainer:
     # after an epoch
 
     def evaluate(self) -> dict[str, float]:
-        """Top-1 and top-5 in percent over the validation set, of the averaged weights where there are any."""
-        step = self.step.step if isinstance(self.step, CapturedStep) else self.step
-        alone = self.processes.world_size == 1  # DDP's wrapper is for training
-        called = self.called if alone else self.objective
+        """Numbers over the validation set, of the averaged weights where there are any.
 
-        def logits(images: Tensor) -> Tensor:
-            with step.autocast():
-                return called(images.to(step.dtype))
-
+        With labels top-1 and top-5 in percent, without them the objective's own loss. Further judges at intervals of
+        pre-training add their numbers to this dictionary.
+        """
+        self._turn_skips()
         with self.average.applied() if self.average is not None else nullcontext():
-            counts = count_correct(self.objective, self._validation(), forward=logits)
-        top1, top5, images = self.processes.sum_(counts).tolist()
-        self.tally.evaluation = {"top1": 100 * top1 / images, "top5": 100 * top5 / images}
+            self.tally.evaluation, images = (
+                self._accuracy() if self.config.objective == "supervised" else self._validation_loss()
+            )
         self.write("eval", self.tally.step, {**self.tally.evaluation, "images": images})
         return self.tally.evaluation
+
+    def _accuracy(self) -> tuple[dict[str, float], int]:
+        counts = count_correct(self.objective, self._validation(), forward=self._forward)
+        top1, top5, images = self.processes.sum_(counts).tolist()
+        return {"top1": 100 * top1 / images, "top5": 100 * top5 / images}, images
+
+    def _validation_loss(self) -> tuple[dict[str, float], int]:
+        batches = ((images, targets, True) for images, targets in self.supply.validation())
+        if self.sharded:
+            images, targets = next(iter(self.supply.validation()))
+            batches = in_step(batches, self.processes, (images[:1], targets[:1], False))
+        total, images = self.processes.sum_(sum_losses(self.objective, batches, forward=self._forward)).tolist()
+        return {"val_loss": total / images}, int(images)
+
+    def _forward(self, images: Tensor, *targets: Tensor) -> Tensor:
+        """The objective's call in evaluation, in the precision of training."""
+        step = self.step.step if isinstance(self.step, CapturedStep) else self.step
+        alone = self.processes.world_size == 1  # DDP's wrapper is for training
+        # a short last batch would be compiled for its own sake
+        full = len(images) == self.config.batch_size // (self.processes.world_size * self.config.accumulate)
+        called = self.called if alone and (full or not targets) else self.objective
+        with step.autocast():
+            return called(images.to(step.dtype), *(cast_floats(t, step.dtype) for t in targets))
 
     def _validation(self) -> Iterable[tuple[Tensor, Tensor]]:
         batches = self.supply.validation()
@@ -149,11 +201,14 @@ class Trainer:
 
     def monitor(self) -> tuple[float | None, str | None]:
         """Rows of the conditioning; mean log κ and a warning of collapse."""
+        gain = self._turn_skips()
         images = self.supply.fixed_images(self.config.monitor_images)
         model = self.objective.get_submodule("model")
         if self.sharded:  # a plain copy: probes meet no shards
             tensors = {name: whole(t).cpu() for name, t in model.state_dict().items()}
-            model = build_model(self.config.model, self.config.seed).to(DTYPES[self.config.precision])
+            model = build_model(self.config.model, initialized=False).to(DTYPES[self.config.precision])
+            if gain is not None:
+                set_gain(model, self.config.model, gain)
             model.load_state_dict(tensors)
         if not self.processes.is_main:
             return None, None
@@ -180,7 +235,10 @@ class Trainer:
                 "rolled_back_to": self.rolled_back_to,
                 "data": self.supply.fingerprint,
             }
-            checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep)
+            if self.annealing is not None:
+                state["skip_gain"] = self.annealing.at(self.tally.step)
+            about = {"cut": self.config.model.cut, "activation": self.config.model.activation}
+            checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep, about=about)
         self.saved_step = self.tally.step
         self.processes.wait()
 
@@ -190,6 +248,8 @@ class Trainer:
         step = self.processes.agree(-1 if found is None else found)
         self.records = Records(self.processes.device)
         if step < 0:
+            if not self.adopted:
+                raise ValueError(f"pretrained is {self.config.pretrained!r}, which is no run any more; bring it back")
             seed_random(self.processes, seed=self.config.seed, step=0)
             self._reopen_metrics(0)
             return False

@@ -6,6 +6,7 @@ flips         mirrored pictures                                jitter      brigh
 randaugment   timm's policy, over layers, from tables, enhancing and affine (kernels: the same in Triton)
 normalising   uint8 → floats                                   erasing     boxes of noise
 mixing        mixup, cutmix, soft labels                       rounding    products that nothing can fuse
+colours       jitter with hue, blur, solarisation in floats, for DINO's crops (data.multicrop)
 """
 
 from .building import Augment, build, evaluation

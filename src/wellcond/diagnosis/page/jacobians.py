@@ -1,7 +1,7 @@
 """Spectra of sub-block Jacobians for several ε, and what is not known of them.
 
 The picture of Figs. 7 and 8 of "Always Skip Attention" (arXiv 2505.01996). Of a large Jacobian Lanczos finds the
-largest values, with error bars, and bounds of the smallest; between them lies what nobody has computed.
+largest values, with error bars, bounds of the smallest, and from one random direction how the others are spread.
 """
 
 import math
@@ -59,8 +59,9 @@ def figure(sides: Sequence[Side]) -> report.Figure | None:
     }
     caption = (
         "Jacobian with respect to the sub-block's normalised input, on one image. Grey: the image as it is; the "
-        "stronger the colour, the lower ε. Dashed: the numerical floor. Open diamond: the smallest singular value is "
-        "not above it."
+        "stronger the colour, the lower ε. Dashed: the numerical floor. Of a large Jacobian the largest values are "
+        "known with their error bars, and how the others are spread is estimated (Lanczos, one random direction). Open "
+        "diamond: the smallest singular value is not above it."
     )
     choices = [choice for choice in choices if len(choice.options) > 1]
     return report.Figure(data=data, layout=layout, layouts=layouts, height=440, caption=caption, choices=choices)
@@ -83,7 +84,7 @@ def _dash(curve: JacobianCurve, share: float) -> str:
 
 
 def _traces(curve: JacobianCurve, share: float) -> list[dict[str, Any]]:
-    kept = [p for p in thinned(len(curve.sigma), _POINTS) if curve.sigma[p] > 0]
+    places, x, y = _points(curve)
     paint = (
         report.BEFORE
         if curve.method is None
@@ -92,16 +93,16 @@ def _traces(curve: JacobianCurve, share: float) -> list[dict[str, Any]]:
     name = report.plotly_text(_name(curve), 20)
     line = {
         "type": "scatter",
-        "mode": "lines+markers" if not curve.complete or len(kept) < 12 else "lines",
+        "mode": "lines+markers" if not curve.complete or len(x) < 12 else "lines",
         "name": name,
         "legendgroup": name,
-        "x": [p + 1 for p in kept],
-        "y": [short(curve.sigma[p]) for p in kept],
+        "x": x,
+        "y": y,
         "line": {"color": paint, "width": 3 if curve.method is None else 2, "dash": _dash(curve, share)},
         "marker": {"size": 5},
         "hovertemplate": f"<b>{name}</b><br>σ<sub>%{{x}}</sub> = %{{y:.3g}}<extra></extra>",
     }
-    bars = [_bar(curve, p) for p in kept]
+    bars = [_bar(curve, p) for p in places]
     if any(bars):
         line["error_y"] = {"type": "data", "array": bars, "width": 3, "thickness": 1.2}
     if curve.complete or curve.sigma_min <= 0:
@@ -122,9 +123,23 @@ def _traces(curve: JacobianCurve, share: float) -> list[dict[str, Any]]:
     return [line, smallest]
 
 
+def _points(curve: JacobianCurve) -> tuple[list[int], list[int], list[float | None]]:
+    """(places in `sigma`, numbers k, values): all of them, thinned; or the nodes, whose numbers are estimated."""
+    if curve.nodes:
+        points = [
+            (p, max(1, round(rank)), node) for p, (rank, node) in enumerate(zip(curve.ranks, curve.nodes, strict=True))
+        ]
+    else:
+        points = [(p, p + 1, curve.sigma[p]) for p in thinned(len(curve.sigma), _POINTS)]
+    points = [point for point in points if point[2] > 0]
+    return [p for p, _, _ in points], [k for _, k, _ in points], [short(value) for _, _, value in points]
+
+
 def _bar(curve: JacobianCurve, p: int) -> float:
-    error = curve.error[p] if p < len(curve.error) else 0.0
-    return short(error, 2) or 0.0 if error > _VISIBLE * curve.sigma[p] else 0.0
+    """Of the value at a place; nodes beyond `sigma` have none."""
+    if p >= len(curve.error) or curve.error[p] <= _VISIBLE * curve.sigma[p]:
+        return 0.0
+    return short(curve.error[p], 2) or 0.0
 
 
 def _floor(curves: Sequence[JacobianCurve]) -> list[dict[str, Any]]:
@@ -179,7 +194,8 @@ def _number(value: float) -> str:
 def _how(curve: JacobianCurve) -> str:
     if curve.complete:
         return f"all {len(curve.sigma)} values"
-    return f"the {len(curve.sigma)} largest of {curve.n * curve.d}, with error bars"
+    spread = ", and how the others are spread" if curve.nodes else ""
+    return f"the {len(curve.sigma)} largest of {curve.n * curve.d}, with error bars{spread}"
 
 
 def _name(curve: JacobianCurve) -> str:

@@ -1,0 +1,84 @@
+"""Random matrices with a prescribed conditioning, float64 on the CPU.
+
+A QR or singular value decomposition leaves signs open, and two libraries choose differently; here the diagonal of R,
+and the largest entry of each left singular vector, is positive.
+"""
+
+import torch
+from torch import Tensor
+
+Generator = torch.Generator | None
+
+
+def check_generator(generator: Generator) -> None:
+    if generator is not None and generator.device.type != "cpu":
+        raise ValueError(
+            f"generator is on {generator.device}; give one of the CPU, torch.Generator().manual_seed(0): "
+            "weights do not depend on the device"
+        )
+
+
+def gaussian(rows: int, columns: int, generator: Generator = None) -> Tensor:
+    return torch.randn(rows, columns, dtype=torch.float64, generator=generator)
+
+
+def orthogonal(rows: int, columns: int, generator: Generator = None) -> Tensor:
+    """Uniformly distributed among matrices whose shorter side is orthonormal.
+
+    The Q of a Gaussian matrix is uniform once the signs of R's diagonal are fixed (Mezzadri 2007).
+
+    >>> Q = orthogonal(2, 3)
+    >>> torch.allclose(Q @ Q.T, torch.eye(2, dtype=Q.dtype))
+    True
+    """
+    Q, R = torch.linalg.qr(gaussian(max(rows, columns), min(rows, columns), generator))
+    Q = Q * torch.where(R.diagonal() < 0, -1.0, 1.0)
+    return Q if rows >= columns else Q.mT
+
+
+def suo_(weight: Tensor, generator: Generator = None) -> Tensor:
+    """Fill `weight` (out, in) of a linear layer or 1 × 1 convolution: scale-corrected uniform orthogonal.
+
+    A random orthogonal matrix times max(√(out/in), 1) ("Cutting the Skip"; Martens et al. 2021, DKS): the mean square
+    of the outputs is that of the inputs, |W x|²/out = |x|²/in, for every x where out ≥ in, on average where out < in.
+    Returns the same tensor.
+    """
+    if not isinstance(weight, Tensor) or weight.ndim < 2 or not weight.is_floating_point():
+        what = f"shape {tuple(weight.shape)}, {weight.dtype}" if isinstance(weight, Tensor) else type(weight).__name__
+        raise ValueError(f"weight is {what}; give the weight (out, in) of a linear layer, e.g. layer.weight")
+    if weight[0, 0].numel() != 1:
+        raise ValueError(
+            f"weight is {tuple(weight.shape)}, that of a convolution over several pixels; an orthogonal matrix is for "
+            "linear layers and 1 × 1 convolutions"
+        )
+    check_generator(generator)
+    rows, columns = weight.shape[:2]
+    W = orthogonal(rows, columns, generator) * max((rows / columns) ** 0.5, 1.0)
+    with torch.no_grad():
+        return weight.copy_(W.reshape(weight.shape))
+
+
+def near_identity(d: int, alpha: float, beta: float, z: str, generator: Generator = None) -> Tensor:
+    """αZ + βI, (d, d): Z has independent entries of mean 0 and variance 1/d, normal or uniform."""
+    if z == "normal":
+        Z = gaussian(d, d, generator)
+    else:
+        Z = (2 * torch.rand(d, d, dtype=torch.float64, generator=generator) - 1) * 3**0.5
+    return (alpha / d**0.5) * Z + beta * torch.eye(d, dtype=torch.float64)
+
+
+def factors(M: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """L (d, rank) and R (d, rank) of equal sizes whose product L Rᵀ is the best approximation of M of that rank.
+
+    M = U S Vᵀ; L = U S^½, R = V S^½, cut to the largest singular values (Eckart & Young 1936).
+
+    >>> L, R = factors(torch.diag(torch.tensor([1.0, 4.0, 9.0], dtype=torch.float64)), 2)
+    >>> L @ R.T
+    tensor([[0., 0., 0.],
+            [0., 4., 0.],
+            [0., 0., 9.]], dtype=torch.float64)
+    """
+    U, S, Vh = torch.linalg.svd(M)
+    sign = torch.where(U.gather(0, U.abs().argmax(0, keepdim=True)) < 0, -1.0, 1.0)
+    root = S[:rank].sqrt() * sign[0, :rank]
+    return U[:, :rank] * root, Vh[:rank].mT * root

@@ -1,0 +1,197 @@
+"""The optimizer that torch sees: parameter groups, whose turn it is, ranks that share the work, state."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from wellcond.optim.soap.beside import Beside
+from wellcond.optim.soap.renewing import Place, places_of, renew_
+from wellcond.optim.soap.stacks import Stack, matmul_precision, stack_up
+from wellcond.optim.soap.turns import is_due, spread
+
+
+class SOAP(Optimizer):
+    """Adam in the eigenbasis of Shampoo's preconditioner, the bases refreshed every `precondition_frequency` steps.
+
+    Matrices are rotated on both sides, but not on a side longer than `max_precondition_dim`; vectors have plain Adam.
+    Weight decay is decoupled. The first step of a weight only builds its basis. Weights may be bfloat16: the state is
+    float32 (float64 for float64), and the sum is rounded once.
+
+    refresh          "qr": a power step and QR, as in the paper; "eigh": a full eigendecomposition, which with
+                     betas (.9, .95), weight decay .05 and a frequency of 100 is the eigenvalue-corrected Shampoo
+    stagger          bases take turns, so that each step refreshes about as many; False: all in the same step
+    products         "tf32" or "float32": how gradients are multiplied on CUDA; bases are always refined in float64
+    process_group    ranks that hold the same weights and gradients (DDP): each refreshes a share and sends it round
+    overlap          on CUDA: refresh on another stream while the next forward and backward pass runs; the bits are the
+                     same. Whoever reads the state in between calls `wait()` first
+
+    `step()` is `update()`, which a CUDA graph can hold if `lr` is a tensor, and `refresh()`, which it cannot: in a
+    captured loop, replay the one and call the other.
+
+    >>> layer = torch.nn.Linear(4, 3)
+    >>> optimizer = SOAP(layer.parameters(), lr=3e-3)
+    >>> layer(torch.ones(2, 4)).sum().backward()
+    >>> optimizer.step()
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 3e-3,
+        betas: tuple[float, float] = (0.95, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        precondition_frequency: int = 10,
+        *,
+        max_precondition_dim: int = 10_000,
+        refresh: str = "qr",
+        stagger: bool = True,
+        products: str = "tf32",
+        process_group: dist.ProcessGroup | None = None,
+        overlap: bool = False,
+    ) -> None:
+        _check_one_of("refresh", refresh, ("qr", "eigh"))
+        _check_one_of("products", products, ("tf32", "float32"))
+        if max_precondition_dim < 0:
+            raise ValueError(f"max_precondition_dim is {max_precondition_dim}; choose 0 or more, for example 10000")
+        self.how, self.stagger, self.process_group, self.overlap = refresh, stagger, process_group, overlap
+        self.beside: Beside | None = None
+        self.max_precondition_dim = max_precondition_dim
+        self.precision = {"tf32": "tf32", "float32": "ieee"}[products]
+        self.stacks: list[tuple[int, Stack]] = []  # with the number of its group: torch replaces groups on loading
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults | {"precondition_frequency": precondition_frequency})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        _check_group(group)
+        for stack in stack_up(group["params"], self.max_precondition_dim):
+            self.stacks.append((len(self.param_groups) - 1, stack))
+        self._show_state()
+        self._turns = self._spread()
+
+    def _grouped(self) -> Iterator[tuple[dict[str, Any], Stack]]:
+        return ((self.param_groups[number], stack) for number, stack in self.stacks)
+
+    def _show_state(self) -> None:
+        for _, stack in self.stacks:
+            for i, p in enumerate(stack.parameters):
+                self.state[p] = stack.state(i)
+
+    def _spread(self) -> dict[Stack, list[tuple[Place, int]]]:
+        """When each basis of a stack has its turn: a function of the shapes alone."""
+        by_frequency: dict[int, list[Place]] = {}
+        for group, stack in self._grouped():
+            by_frequency.setdefault(group["precondition_frequency"], []).extend(places_of(stack))
+        found: dict[Stack, list[tuple[Place, int]]] = {stack: [] for _, stack in self.stacks}
+        for frequency, places in by_frequency.items():
+            phases = spread([place.cost for place in places], frequency) if self.stagger else [0] * len(places)
+            for place, phase in zip(places, phases, strict=True):
+                found[place.stack].append((place, phase))
+        return found
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """`update` and `refresh`; the loss where a closure computes it."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.update()
+        self.refresh()
+        return loss
+
+    @torch.no_grad()
+    def update(self, skip: Tensor | None = None) -> None:
+        """The ordinary step; where `skip` (0-d, on the device) is not 0, it changes nothing."""
+        self.wait()
+        with matmul_precision(self.precision):
+            for group, stack in self._grouped():
+                with torch.autocast(stack.device.type, enabled=False):
+                    stack.update_(group, skip)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """After a step: build the bases of weights that took their first, and refresh those whose turn it is."""
+        due: dict[str, list[Place]] = {}
+        for group, stack in self._grouped():
+            frequency, places = group["precondition_frequency"], self._turns[stack]
+            turns = stack.turn.tolist()
+            built = [turn > 0 for turn in turns]
+            if any(seen and not b for seen, b in zip(stack.seen, built, strict=True)):
+                counts = stack.count.tolist()  # waits for the device, until there is a first step
+                due.setdefault("first", []).extend(p for p, _ in places if counts[p.index] and not built[p.index])
+                built = [count > 0 for count in counts]
+            for place, phase in places:
+                if is_due(turns[place.index], phase, frequency):
+                    early = self.how == "qr" and turns[place.index] < 2 * frequency
+                    due.setdefault("householder" if early else self.how, []).append(place)
+            stack.turn.add_(torch.tensor(built))
+        if due:
+            with self._aside(), matmul_precision("ieee"):
+                for how, places in due.items():
+                    renew_(places, how, self.process_group)
+
+    def _aside(self) -> AbstractContextManager[None]:
+        return self.beside.work() if self.overlap and self.beside is not None else nullcontext()
+
+    def wait(self) -> None:
+        """Let this stream wait for a refresh beside it; the host does not wait."""
+        if self.overlap and self.beside is None and self.stacks and self.stacks[0][1].device.type == "cuda":
+            self.beside = Beside(self.stacks[0][1].device)
+        if self.beside is not None:
+            self.beside.wait()
+
+    def state_dict(self) -> dict[str, Any]:
+        self.wait()
+        return super().state_dict()
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Copied in place, each tensor in its own dtype: torch would round the state of bfloat16 weights."""
+        self.wait()
+        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+        self._show_state()
+        self._turns = self._spread()
+        every = [p for group in self.param_groups for p in group["params"]]
+        for index, saved in state_dict["state"].items():
+            own = self.state[every[index]]
+            for key, value in saved.items():
+                if key not in own or own[key].shape != value.shape:
+                    raise ValueError(f"the state has {key} {tuple(value.shape)}, which parameter {index} does not fit")
+                own[key].copy_(value)
+
+
+def _check_group(group: dict[str, Any]) -> None:
+    lr, frequency = group["lr"], group["precondition_frequency"]
+    if not isinstance(lr, Tensor) and not lr >= 0:
+        raise ValueError(f"lr is {lr}; choose 0 or more, for example 3e-3")
+    for beta in group["betas"]:
+        if not 0 <= beta < 1:
+            raise ValueError(f"betas is {group['betas']}; choose both in [0, 1), for example (0.95, 0.95)")
+    if not group["eps"] >= 0:
+        raise ValueError(f"eps is {group['eps']}; choose 0 or more, for example 1e-8")
+    if not group["weight_decay"] >= 0:
+        raise ValueError(f"weight_decay is {group['weight_decay']}; choose 0 or more, for example 0.01")
+    if frequency < 1:
+        raise ValueError(f"precondition_frequency is {frequency}; choose 1 or more, for example 10")
+    for p in group["params"]:
+        if isinstance(p, DTensor):
+            raise ValueError(
+                f"SOAP needs whole matrices, and a parameter {tuple(p.shape)} is sharded (FSDP2); "
+                "use parallel ddp, or optim.name adamw"
+            )
+        if not p.is_floating_point():
+            raise ValueError(f"a parameter {tuple(p.shape)} is {p.dtype}; SOAP takes real ones only")
+
+
+def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, known))}")

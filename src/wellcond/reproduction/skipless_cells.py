@@ -1,0 +1,71 @@
+"""The six cells of "Cutting the Skip", Table 1: {skip, skipless, skipless-init} × {adamw, soap}.
+
+All cells of a set share everything but the model's skips and weights, the optimizer and its learning rate. Weight
+decay, clipping, warm-up and schedule are the recipe's, chosen with skips and AdamW; the betas are those of the authors
+of each optimizer. The learning rate is looked for alike in every cell (cts-rates) and stands in `RATES`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .claim import Run
+from .experiments import Experiment
+
+EPOCHS = 20
+MODELS = {"skip": "with skips", "skipless": "skipless", "skipless-init": "skipless, initialized"}
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adamw": {},
+    "soap": {"optim.name": "soap", "optim.betas": (0.95, 0.95)},
+}
+WORDS = {"adamw": "AdamW", "soap": "SOAP"}
+CELLS = tuple(f"{model}/{optimizer}" for model in MODELS for optimizer in OPTIMIZERS)
+CUT = {"model.cut_attention_skips": True, "model.cut_mlp_skips": True}
+
+# What cts-rates has found on CIFAR-10, for all sets; 1e-3, the recipe's, where it has not been measured yet.
+RATES = dict.fromkeys(CELLS, 1e-3)
+
+PAPER = {  # ViT-B on ImageNet-1K, 300 epochs
+    "skip/adamw": 80.3,
+    "skip/soap": 80.1,
+    "skipless/adamw": 61.4,
+    "skipless/soap": 77.0,
+    "skipless-init/adamw": 78.1,
+    "skipless-init/soap": 80.8,
+}
+SETS = {  # set and model → recipe with skips
+    "cifar10": "cifar10-vit-tiny",
+    "tiny-imagenet": "tiny-imagenet-vit-tiny",
+    "tiny-imagenet-s": "tiny-imagenet-vit-s",
+}
+NAMES = {
+    "cifar10": "CIFAR-10",
+    "tiny-imagenet": "Tiny-ImageNet",
+    "tiny-imagenet-s": "Tiny-ImageNet, ViT-S",
+}
+
+
+def cell(recipe: str, name: str, rate: float | None = None, **changes: Any) -> Experiment:
+    """A cell on the recipe with skips; `rate` None is that of `RATES`."""
+    model, optimizer = name.split("/")
+    rate = RATES[name] if rate is None else rate
+    cut = CUT if model == "skipless" else {}
+    changes = {"monitor_every": 0, **OPTIMIZERS[optimizer], "optim.lr": rate, **cut, **changes}
+    return Experiment(recipe=f"{recipe}-skipless" if model == "skipless-init" else recipe, changes=changes)
+
+
+def cells(sets: Sequence[str], names: Sequence[str] = CELLS) -> dict[str, Experiment]:
+    return {f"{data}/{name}": cell(SETS[data], name) for data in sets for name in names}
+
+
+def told(name: str) -> str:
+    """
+    >>> told("skipless-init/soap")
+    'skipless, initialized, SOAP'
+    """
+    model, optimizer = name.split("/")
+    return f"{MODELS[model]}, {WORDS[optimizer]}"
+
+
+def reached(run: Run) -> float | None:
+    """Top-1 of the last epoch; 0 where training failed before there was any, for that is no reason to leave it out."""
+    return 0.0 if run["top1"] is None and run["diverged"] is not None else run["top1"]

@@ -1,0 +1,52 @@
+"""Fine-tuning: a model starts from the backbone of another run.
+
+Everything under the head is taken over and must fit by name and shape. The head is fresh, and so is the final norm
+where the two have it in different places (one reads the class token, the other the mean of the patches).
+"""
+
+import warnings
+from typing import Any
+
+from torch import nn
+
+from wellcond.config import ModelConfig, changed_fields
+from wellcond.runs import Run
+from wellcond.training.loading import config_of, load
+
+TOP = ("head.", "norm.", "fc_norm.")
+FITS_ANYWAY = (
+    "attention",
+    "k",
+    "cut_attention_skips",
+    "cut_mlp_skips",
+    "activation",
+    "graying",
+)  # no weight hangs on it
+OWN = ("num_classes", "drop_path", "init")  # of the run that starts
+
+
+def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
+    """Fill the model with the backbone of the run `source`; ValueError, and the model untouched, where it does not fit.
+
+    A run of another treatment (skips, attention, graying) fits; a warning says so once.
+    """
+    if not Run(source).exists():
+        raise ValueError(f"pretrained is {source!r}, which is no run; train it first, or name another")
+    theirs, ours = load(source).state_dict(), model.state_dict()
+    changed = changed_fields(config_of(Run(source)).model, config)
+    changed = {name: pair for name, pair in changed.items() if not name.startswith(OWN)}
+    body = [name for name in {**ours, **theirs} if not name.startswith(TOP)]
+    wrong = [n for n in body if n not in ours or n not in theirs or ours[n].shape != theirs[n].shape]
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise ValueError(f"pretrained {source!r} does not fit this model at {wrong[0]}{more}: {_said(changed)}")
+    if other := {name: pair for name, pair in changed.items() if name.startswith(FITS_ANYWAY)}:
+        warnings.warn(f"pretrained {source!r} was another model: {_said(other)}; its weights are taken", stacklevel=2)
+    shared = {n: t for n, t in theirs.items() if n in ours and not n.startswith("head.") and t.shape == ours[n].shape}
+    model.load_state_dict({**ours, **shared})
+
+
+def _said(changed: dict[str, tuple[Any, Any]]) -> str:
+    """Which fields of the model's config differ."""
+    named = [f"model.{name} is {old!r} there, {new!r} here" for name, (old, new) in changed.items()]
+    return "; ".join(named) or "the configs agree, so it was written by another version"

@@ -1,0 +1,261 @@
+"""Claims of Cutting the Skip, small, through the command line; their cells, and their rules on made-up runs."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import wellcond as wc
+from wellcond import recipes
+from wellcond.cli import main
+from wellcond.config import ReproduceConfig
+from wellcond.data.splits import open_split
+from wellcond.reproduction import (
+    beyond_claim,
+    depth_claim,
+    rates_claim,
+    skipless_cells,
+    skipless_claim,
+    skipless_losses,
+    training_runs,
+)
+from wellcond.reproduction.experiments import essence
+
+TRAINING = [
+    rates_claim.RATES_CLAIM,
+    skipless_claim.TABLE1,
+    skipless_losses.FIG1,
+    depth_claim.DEPTH,
+    beyond_claim.BEYOND,
+]
+RESULTS = Path(__file__).parents[1] / "results"
+CELLS = [
+    "skip/adamw",
+    "skip/soap",
+    "skipless/adamw",
+    "skipless/soap",
+    "skipless-init/adamw",
+    "skipless-init/soap",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def reproduce(claim: str, out: Path, *words, seeds=1):
+    common = ["--quick", "--seeds", str(seeds), "--out", str(out), "--runs", str(out / "runs")]
+    status = main(["reproduce", claim, *common, *map(str, words)])
+    path = out / f"{claim}.json"
+    return status, json.loads(path.read_text()) if path.exists() else {}
+
+
+def made_up(variant, values, **more):
+    base = {"top5": 80.0, "best_top1": 90.0, "diverged": None, "dataset": "x", "loss": {"epoch": [1], "value": [1.0]}}
+    return [{"variant": variant, "seed": seed, "top1": value, **base, **more} for seed, value in enumerate(values)]
+
+
+# ---- small, through the command line
+
+
+@pytest.fixture(scope="module")
+def table1(tmp_path_factory):
+    out = tmp_path_factory.mktemp("table1")
+    status, content = reproduce("cts-table1", out, "--html", out / "page.html")
+    assert status == 0
+    return out, content
+
+
+def test_the_six_cells(table1):
+    out, content = table1
+    assert [run["variant"] for run in content["runs"]] == [f"cifar10/{cell}" for cell in CELLS]
+    page = (out / "page.html").read_text()
+    assert "Top-1 by epoch: cifar10" in page and "Top-1 by training time: cifar10" in page
+    for run in content["runs"]:
+        (folder,) = (out / "runs").glob(f"quick-*-{run['config']}-seed0")
+        events = [json.loads(line) for line in (folder / "timings.jsonl").read_text().splitlines()]
+        speeds = [event["images_per_s"] for event in events if event["event"] == "epoch"]
+        assert len(speeds) == 2 and run["images_per_s"] == pytest.approx(sum(speeds) / 2, rel=1e-3)
+        config = json.loads((folder / "config.json").read_text())
+        model, optimizer = run["variant"].split("/")[1:]
+        assert config["optim"]["name"] == optimizer
+        assert config["optim"]["betas"] == ([0.95, 0.95] if optimizer == "soap" else [0.9, 0.999])
+        assert config["model"]["cut_attention_skips"] is config["model"]["cut_mlp_skips"] is (model != "skip")
+        assert config["model"]["init"]["method"] == ("skipless" if model == "skipless-init" else "default")
+
+
+def test_the_losses_are_of_the_same_runs(table1, monkeypatch):
+    out, content = table1
+    monkeypatch.setattr(training_runs, "train", pytest.fail)
+    status, losses = reproduce("cts-fig1", out, "--html", out / "losses.html")
+    assert status == 0 and {run["taken_from"] for run in losses["runs"]} == {"cts-table1"}
+    assert [run["loss"] for run in losses["runs"]] == [run["loss"] for run in content["runs"]]
+    assert "Training loss by epoch: cifar10" in (out / "losses.html").read_text()
+
+
+def test_rates_are_looked_for_with_one_seed(tmp_path, capsys):
+    status, content = reproduce("cts-rates", tmp_path, seeds=3)
+    assert status == 0 and content["seeds"] == [0]
+    assert re.search(r"Best rates: with skips, AdamW [\d.e-]+; skipless, initialized, SOAP", capsys.readouterr().out)
+    top1 = {run["variant"]: run["top1"] for run in content["runs"]}
+    best = next(row["name"] for row in content["rows"] if row["verdict"].startswith("best"))
+    rate = best.rpartition(" ")[2]
+    assert top1[f"skip/adamw/{rate}"] == max(top1[f"skip/adamw/{r:g}"] for r in rates_claim.GRID)
+
+
+def test_depth_at_the_start_and_after_training(tmp_path):
+    status, content = reproduce("cts-init-depth", tmp_path, "--html", tmp_path / "page.html")
+    assert status == 0 and "Mass that a token gives to itself, by block" in (tmp_path / "page.html").read_text()
+    runs = {run["variant"]: run for run in content["runs"]}
+    assert list(runs) == ["skip", "default", "paper", "calibrated"]
+    for run in runs.values():
+        for when in ("start", "end"):
+            assert {len(values) for values in run["depth"][when].values()} == {2}  # blocks
+    default, paper = (runs[name]["depth"]["start"]["attention_diagonal"] for name in ("default", "paper"))
+    assert default[1] == pytest.approx(1 / 17, abs=0.01), "attention of timm's weights is uniform over 17 tokens"
+    assert paper[0] > 2 * default[0]
+
+    run = runs["paper"]
+    (folder,) = (tmp_path / "runs").glob(f"quick-*-{run['config']}-seed0")
+    model: Any = wc.load(folder).double()
+    source = open_split("procedural:48", "val", image_size=16)
+    chosen = np.round(np.linspace(0, 47, 16)).astype(int)
+    pixels = np.stack([record.read() for record in source.records(chosen.tolist())])
+    config = json.loads((folder / "config.json").read_text())
+    mean, std = (torch.tensor(config["data"][name], dtype=torch.float64)[:, None, None] for name in ("mean", "std"))
+    with torch.no_grad():
+        x = model.patch_embed((torch.from_numpy(pixels).permute(0, 3, 1, 2).double() / 255 - mean) / std)
+        x = model.norm_pre(model.patch_drop(model._pos_embed(x)))
+        y = model.blocks[0].norm1(x)
+        q, k, _ = model.blocks[0].attn.qkv(y).reshape(16, 17, 3, 3, 4).permute(2, 0, 3, 1, 4)
+        A = torch.softmax(q @ k.mT / 2, -1)
+        X = model.blocks[0](x).numpy()
+    found = run["depth"]["end"]
+    assert found["attention_diagonal"][0] == pytest.approx(float(A.diagonal(dim1=-2, dim2=-1).mean()), abs=1e-4)
+    sigma = np.linalg.svd(X, compute_uv=False)
+    assert found["log_kappa"][0] == pytest.approx(np.mean(np.log(sigma[:, 0] / sigma[:, -1])), abs=1e-3)
+    unit = X / np.linalg.norm(X, axis=-1, keepdims=True)
+    cosines = [(u @ u.T)[~np.eye(17, dtype=bool)].mean() for u in unit]
+    assert found["token_cosine"][0] == pytest.approx(np.mean(cosines), abs=1e-3)
+
+
+def test_extensions_are_options(tmp_path):
+    status, content = reproduce("cts-beyond", tmp_path)
+    assert status == 0 and len(content["runs"]) == 1 + len(beyond_claim.EXTENSIONS)
+    assert len({run["config"] for run in content["runs"]}) == len(content["runs"])
+    rows = {row["name"]: row for row in content["rows"]}
+    top1 = {run["variant"]: run["top1"] for run in content["runs"]}
+    want = top1["adamw/annealed"] - top1["adamw/none"]
+    assert rows["AdamW, annealed, gain"]["value"] == pytest.approx(want, abs=1e-3)
+
+
+# ---- cells
+
+
+@pytest.mark.parametrize("claim", TRAINING, ids=lambda claim: claim.name)
+def test_variants_differ_in_model_and_optimizer_alone(claim):
+    """Weight decay, clipping, warm-up, epochs, augmentation: the recipe's, in every cell of a set."""
+    settings = claim.settings(ReproduceConfig(claim=claim.name))
+    assert set(claim.quick) <= set(settings)
+    allowed = {"optim.name", "optim.betas", "optim.lr"}
+    for variant, experiment in claim.experiments.items():
+        base = essence(recipes.get(experiment.recipe.removesuffix("-skipless"), epochs=claim.epochs))
+        own = {name for name in {*settings[variant], *base} if settings[variant].get(name) != base.get(name)}
+        assert all(name in allowed or name.startswith("model.") for name in own), variant
+        assert settings[variant]["optim.weight_decay"] == 0.01 and settings[variant]["optim.clip"] == 3.0
+
+
+def test_the_rates_are_those_that_were_found():
+    assert set(skipless_cells.RATES) == set(CELLS) and set(skipless_cells.RATES.values()) <= set(rates_claim.GRID)
+    path = RESULTS / "cts-rates.json"
+    if not path.exists():
+        pytest.skip("cts-rates is not measured yet")
+    content = json.loads(path.read_text())
+    assert rates_claim.best_rates(content["runs"]) == skipless_cells.RATES
+
+
+# ---- rules on made-up runs
+
+
+def test_rate_rules():
+    runs = []
+    for rate, top1 in ((3e-4, 70.0), (1e-3, 75.0), (3e-3, 75.0)):
+        runs += made_up(f"skip/adamw/{rate:g}", [top1])
+    runs += made_up("skipless/adamw/0.0003", [20.0]) + made_up("skipless/adamw/0.001", [None], diverged=7)
+    assert rates_claim.best_rates(runs) == {"skip/adamw": 1e-3}, "of two equal ones the smaller"
+    runs += made_up("skipless/adamw/0.003", [10.0])
+    judgement = rates_claim.judge_rates(runs)
+    assert judgement.verdict == "Best rates: with skips, AdamW 0.001; skipless, AdamW 0.0003."
+    rows = {row.name: row for row in judgement.rows}
+    assert rows["skipless, AdamW, 0.0003"].verdict == "best, at an end of the grid"
+    assert rows["skipless, AdamW, 0.001"].value == 0.0, "a run that fails at once is a result"
+    assert rates_claim.judge_rates([]).verdict.startswith("Not decided")
+
+
+def test_table_rules():
+    runs = made_up("cifar10/skip/adamw", [76.0, 76.2, 75.9]) + made_up("cifar10/skip/soap", [83.0, 83.1, 83.2])
+    runs += made_up("cifar10/skipless/adamw", [10.0, 12.0, 10.0])
+    runs += made_up("cifar10/skipless-init/soap", [77.0, 77.3, 76.9])
+    judgement = skipless_claim.judge_table1(runs)
+    assert judgement.verdict == (
+        "CIFAR-10: ahead of with skips, AdamW: reproduced; skipless, not initialized fails; "
+        "skipless, initialized, SOAP stays behind with skips, SOAP."
+    )
+    rows = {row.name: row for row in judgement.rows}
+    ahead = rows["CIFAR-10, skipless, initialized, SOAP, less with skips, AdamW"]
+    assert ahead.value == pytest.approx(1.0333, abs=1e-3) and ahead.paper == "+0.5"
+    assert rows["CIFAR-10, skipless, initialized, SOAP"].paper == "80.8"
+    short = [run for run in runs if run["seed"] == 0]
+    assert "too few seeds" in skipless_claim.judge_table1(short).verdict
+
+    runs = made_up("tiny-imagenet/skip/adamw", [40.0, 40.5]) + made_up("tiny-imagenet/skip/soap", [39.0, 40.5])
+    runs += made_up("tiny-imagenet/skipless/adamw", [30.0, 30.4]) + made_up(
+        "tiny-imagenet/skipless-init/soap", [35.0, 35.4]
+    )
+    verdict = skipless_claim.judge_table1(runs).verdict
+    assert "AdamW: not reproduced; skipless, not initialized lags;" in verdict and "is level with" in verdict
+
+
+def test_loss_rules():
+    def losses(*values):
+        return {"loss": {"epoch": list(range(len(values))), "value": list(values)}}
+
+    runs = []
+    for name, last in (("skip", 1.0), ("skipless", 2.3), ("skipless-init", 1.1)):
+        for seed in range(2):
+            runs += made_up(f"cifar10/{name}/adamw", [1.0] * 2, **losses(2.3, last + 0.001 * seed))[seed : seed + 1]
+    judgement = skipless_losses.judge_fig1(runs)
+    assert judgement.verdict == (
+        "CIFAR-10, AdamW: under the loss of the model that was not initialized: reproduced; "
+        "CIFAR-10, AdamW: higher than with skips."
+    )
+
+
+def test_depth_rules():
+    runs = []
+    for variant, mass in (("default", 0.1), ("paper", 0.5)):
+        for seed in range(2):
+            numbers = {"attention_diagonal": [mass + 0.01 * seed], "token_cosine": [1 - mass], "log_kappa": [None]}
+            runs += made_up(variant, [1, 1], depth={"start": numbers, "end": numbers})[seed : seed + 1]
+    judgement = depth_claim.judge_depth(runs)
+    start = judgement.verdict.partition(";")[0]
+    assert start == "skipless, initialized, at the start: diagonal mass higher: yes, token cosine lower: yes"
+    rows = {row.name: row for row in judgement.rows}
+    assert rows["skipless, initialized, less skipless, diagonal mass at the start"].value == pytest.approx(0.4)
+
+
+def test_extension_rules():
+    runs = made_up("soap/skip", [83.0, 83.1]) + made_up("soap/none", [77.0, 77.1]) + made_up("soap/tat", [70.0, 70.2])
+    runs += made_up("soap/centred-gelu", [79.0, 79.2]) + made_up("soap/dct", [76.0, 78.5])
+    judgement = beyond_claim.judge_beyond(runs)
+    assert judgement.verdict == "SOAP: helps: centred-gelu; hurts: tat; not shown to matter: dct."
+    rows = {row.name: row for row in judgement.rows}
+    assert rows["SOAP, skipless, initialized, less with skips"].value == pytest.approx(-6.0)
+    assert beyond_claim.judge_beyond(runs[:2]).verdict.startswith("Not decided")
