@@ -138,7 +138,7 @@ class _Pooled(NamedTuple):
 
 def _pooled(subject: Subject) -> Iterator[_Pooled]:
     """Of each layer, after one pass over both halves."""
-    backbone = Backbone(subject.model, subject.forward)
+    backbone = Backbone(subject.model, subject.forward, pool=subject.settings.pool)
     layers = backbone.layers(subject.settings.layers)
     halves: list[tuple[dict[int, Tensor], Tensor]] = []
     for half in ("train", "val"):
