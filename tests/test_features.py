@@ -44,6 +44,14 @@ def test_the_last_layer_is_what_the_head_reads(options, cut, images):
         torch.testing.assert_close(backbone.read(images, LAST, "patches")[3], want)
 
 
+def test_the_mean_of_the_patches_may_be_asked_for(images):
+    model = vit()
+    mean = Backbone(model, pool="mean").read(images, LAST, "pooled")[3]
+    torch.testing.assert_close(mean, Backbone(model).read(images, LAST, "patches")[3].mean(1))
+    with pytest.raises(ValueError, match="no class token"):
+        Backbone(vit(class_token=False, global_pool="avg"), pool="class")
+
+
 def test_layers_are_those_of_timm(images):
     model = vit()
     got = Backbone(model).read(images, (0, 2), "patches")

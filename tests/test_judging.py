@@ -140,6 +140,21 @@ def png(pixels: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.parametrize("name", ["procedural-mae", "procedural-dino"])
+def test_runs_without_labels(name, tmp_path, capsys):
+    """Their backbones have no head: everything but accuracy."""
+    base = recipes.get(name)
+    data = replace(base.data, train="procedural:16", val="procedural:8", cache=tmp_path / "cache")
+    options = replace(base.optim, warmup_epochs=0)
+    made = replace(base, data=data, optim=options, epochs=1, batch_size=8, monitor_every=0, device="cpu")
+    train(made, tmp_path / "run")
+    assert main(["evaluate", str(tmp_path / "run"), *QUICK, "--with", *ALL[2:], "--pool", "mean"]) == 0
+    assert set(values(tmp_path / "run")) == set(JUDGES) - {"accuracy"}
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), *QUICK]) == 2
+    assert "without labels" in capsys.readouterr().err
+
+
 def test_pictures_of_one_size_come_together_and_none_is_lost():
     sizes = [(16, 16), (9, 16), (16, 16), (24, 16), (10, 15)] * 7
     scenes = [Scene(index=i, name=str(i), image=torch.full((3, *size), float(i))) for i, size in enumerate(sizes)]

@@ -2,7 +2,7 @@
 
 A layer is the output of a block of blocks/, counted from 0, with or without skips. Its tokens go through the model's
 final norm, as DINO's evaluations do for every layer, so that what is compared has one scale; for the last layer that is
-what the model's own head reads. `pooled` is the class token, or the mean of the patches where the blocks carry none.
+what the model's own head reads. `pooled` is the class token, or the mean of the patches.
 
 Only one batch is in memory: `read` is called once for each, and hooks nothing that outlives it.
 
@@ -24,16 +24,23 @@ from wellcond.graying.models import patch_size_of
 
 Kind = Literal["pooled", "patches", "keys"]
 Layers = Literal["last", "all"] | tuple[int, ...]
+Pool = Literal["auto", "class", "mean"]
 
 
 class Backbone:
     """A model that is only read. `forward` stands in for its call, e.g. in the precision of its training.
 
-    `images`, a small batch, is needed for blocks that are not timm's (see `blocks.adapt`).
+    `images`, a small batch, is needed for blocks that are not timm's (see `blocks.adapt`). `pool`: the class token, or
+    the mean of the patches; auto takes the class token where the blocks carry one.
     """
 
     def __init__(
-        self, model: nn.Module, forward: Callable[[Tensor], Any] | None = None, images: Tensor | None = None
+        self,
+        model: nn.Module,
+        forward: Callable[[Tensor], Any] | None = None,
+        images: Tensor | None = None,
+        *,
+        pool: Pool = "auto",
     ) -> None:
         self.model, self.forward = model, forward or model
         self.patch_size = patch_size_of(model)
@@ -44,7 +51,10 @@ class Backbone:
             self.num_prefix = [int(prefix) if block.num_prefix is None else block.num_prefix for block in blocks]
         self.num_layers = len(blocks)
         self.norm, self.norm_comes_last = _final_norm(model)
-        self.has_class_token = getattr(model, "cls_token", None) is not None and self.num_prefix[-1] > 0
+        has_class_token = getattr(model, "cls_token", None) is not None and self.num_prefix[-1] > 0
+        if pool == "class" and not has_class_token:
+            raise ValueError(f"pool is 'class', but the blocks of {type(model).__name__} have no class token; say mean")
+        self.takes_class_token = has_class_token and pool != "mean"
         self.own_size = _own_size(model)
 
     @property
@@ -113,7 +123,7 @@ class Backbone:
         first = self.num_prefix[layer]
         if kind == "patches":
             return self._normed(X[:, first:])
-        if self.has_class_token and first:
+        if self.takes_class_token and first:
             return self._normed(X[:, 0])
         if self.norm_comes_last:
             return self._normed(X[:, first:].mean(1))

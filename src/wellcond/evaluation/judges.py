@@ -67,7 +67,7 @@ def judge_segmentation(subject: Subject) -> Iterator[tuple[str, float]]:
     settings = subject.settings
     schedule = segmentation.Schedule(epochs=settings.segmentation_epochs, rate=settings.segmentation_rate)
     heads = segmentation.train_heads(read, subject.segments("train"), subject.num_segments, schedule)
-    matrices, seen = dict.fromkeys(heads, torch.zeros(())), 0
+    matrices, seen = dict.fromkeys(heads, torch.zeros((), dtype=torch.int64)), 0
     with torch.no_grad():
         for images, masks in subject.segments("val"):
             for name, x in read(images).items():
@@ -138,7 +138,7 @@ class _Pooled(NamedTuple):
 
 def _pooled(subject: Subject) -> Iterator[_Pooled]:
     """Of each layer, after one pass over both halves."""
-    backbone = Backbone(subject.model, subject.forward)
+    backbone = Backbone(subject.model, subject.forward, pool=subject.settings.pool)
     layers = backbone.layers(subject.settings.layers)
     halves: list[tuple[dict[int, Tensor], Tensor]] = []
     for half in ("train", "val"):

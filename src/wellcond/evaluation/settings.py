@@ -11,6 +11,7 @@ class Settings:
     layers: Literal["last", "all"] | tuple[int, ...] = "last"
     k: int = 20
     temperature: float = 0.07
+    pool: Literal["auto", "class", "mean"] = "auto"
     probe_epochs: int = 50
     segmentation_epochs: int = 20
     segmentation_rate: float = 1e-3

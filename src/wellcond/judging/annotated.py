@@ -90,7 +90,7 @@ class Scenes:
                     name=record.name,
                     image=self.view.normalised(pixels),
                     boxes=None if boxes is None else torch.from_numpy(boxes),
-                    mask=None if mask is None else torch.from_numpy(mask),
+                    mask=None if mask is None else torch.from_numpy(np.array(mask)),
                 )
                 advance(1)
 

@@ -40,6 +40,9 @@ class EvaluateCommand:
     """Neighbours of knn."""
     temperature: float = 0.07
     """Of the neighbours' votes."""
+    pool: Literal["auto", "class", "mean"] = "auto"
+    """One feature for a picture, for knn and linear: its class token, or the mean of its patches; auto: the class token
+    where there is one."""
     probe_epochs: int = 50
     """Epochs of the linear probe."""
     segmentation_epochs: int = 20

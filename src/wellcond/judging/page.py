@@ -23,7 +23,7 @@ FOREGROUND = ("foreground_iou", "foreground IoU, %")
 
 def build(albums: Sequence[Album], *, command: str = "") -> report.Report:
     """The page of models judged on the same pictures."""
-    sections = [report.Section(title="Numbers", items=[numbers(albums)])]
+    sections = [report.Section(title="Numbers", items=numbers(albums))]
     if figures := curves(albums):
         text = "A layer is the output of a block, counted from 0; its features go through the model's final norm."
         sections.append(report.Section(title="By layer", text=text, items=figures))
@@ -45,15 +45,19 @@ def build(albums: Sequence[Album], *, command: str = "") -> report.Report:
     )
 
 
-def numbers(albums: Sequence[Album]) -> report.Table:
-    """One row for each number, one column for each model."""
+def numbers(albums: Sequence[Album]) -> list[report.Table]:
+    """One row for each number, one column for each model; those of earlier layers are folded."""
     rows: dict[tuple[str, str], None] = {}
     for album in albums:
         rows |= dict.fromkeys((judge, name) for judge, values in album.values.items() for name in values)
-    cells = [
-        [judge, name, *(album.values.get(judge, {}).get(name) for album in albums)] for judge, name in rows
-    ]  # fmt: skip
-    return report.Table(columns=["judge", "what", *(album.name for album in albums)], rows=cells)
+    columns = ["judge", "what", *(album.name for album in albums)]
+    tables = []
+    for folded in ("", "Every layer"):
+        wanted = [(judge, name) for judge, name in rows if ("@" in name) == bool(folded)]
+        cells = [[judge, name, *(a.values.get(judge, {}).get(name) for a in albums)] for judge, name in wanted]
+        if cells:
+            tables.append(report.Table(columns=columns, rows=cells, folded=folded))
+    return tables
 
 
 def curves(albums: Sequence[Album]) -> list[report.Figure]:

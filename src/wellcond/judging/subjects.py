@@ -30,6 +30,8 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     config = config_of(Run(run))
     device = choose_device(command.device)
     asked = set(command.judges)
+    if "accuracy" in asked and not config.model.num_classes:
+        raise ValueError(f"{str(run)!r} was trained without labels and has no classifier; say --with knn linear")
     pictures = Pictures(config, command.data, device, command.batch_size, own_head="accuracy" in asked)
     if asked & LABELLED:
         pictures.check()
@@ -50,7 +52,7 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
         show=album.show,
     )
     if asked - {"accuracy"}:
-        backbone = Backbone(model)
+        backbone = Backbone(model, pool=command.pool)
         backbone.layers(command.chosen_layers)
         album = replace(album, num_layers=backbone.num_layers)
         subject = _annotated(replace(subject, show=album.show), album, backbone, pictures, command)
@@ -62,6 +64,7 @@ def _settings(command: EvaluateCommand) -> Settings:
         layers=command.chosen_layers,
         k=command.k,
         temperature=command.temperature,
+        pool=command.pool,
         probe_epochs=command.probe_epochs,
         segmentation_epochs=command.segmentation_epochs,
         batch_size=command.batch_size,
