@@ -254,3 +254,14 @@ def test_json_holds_no_nan(runs, capsys):
     text = (runs["plain"] / "evaluation.json").read_text()
     assert "NaN" not in text and json.loads(text)
     assert to_json(config(runs["plain"]))
+
+
+@pytest.mark.gpu
+def test_the_gpu_finds_what_the_cpu_finds(runs, capsys):
+    found = {}
+    for device in ("cpu", "cuda"):
+        words = ["evaluate", str(runs["plain"]), "--with", "knn", "segmentation", "discovery", "pca"]
+        assert main([*words, "--layers", "all", "--device", device, "--segmentation-epochs", "1"]) == 0
+        found[device] = values(runs["plain"])
+    for judge in ("knn", "discovery", "pca", "segmentation"):
+        assert found["cuda"][judge] == pytest.approx(found["cpu"][judge], abs=10)  # bf16 here and there
