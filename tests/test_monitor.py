@@ -33,7 +33,7 @@ def assert_same_rows(got, want, rel=1e-6):
         assert (got[key].n, got[key].d) == (row.n, row.d)
         for column in ("value", "std", "floor_count"):
             expected = getattr(row, column)
-            assert getattr(got[key], column) == (expected and pytest.approx(expected, rel=rel, abs=rel / 10)), key
+            assert getattr(got[key], column) == (expected and pytest.approx(expected, rel=rel, abs=10 * rel)), key
 
 
 def train(model, steps=6, *, call=None, monitor=None, autocast=False, batch=4, accumulate=1, size=32):
