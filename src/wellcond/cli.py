@@ -162,14 +162,16 @@ def _parse(name: str, arguments: list[str]):
     except parsing.MissingArgument:
         raise Mistake(f"{name} needs {VERBS[name].needs}") from None
     except parsing.BadArguments as error:
-        raise Mistake(f"{name}: {error}; see wellcond {name} --help") from None
+        said = str(error)
+        raise Mistake(f"{name}: {said}" if said.endswith("?") else f"{name}: {said}; see wellcond {name} --help") from None
 
 
 def _nearest(word: str, known: Sequence[str], see: str = "") -> str:
     word = word.split("=")[0].lower()
     near = [k for k in known if len(word) > 2 and k.startswith(word)]
     near = near or [k for k in known if k.endswith(f".{word.lstrip('-')}")]  # --lr for --optim.lr
-    near = near or difflib.get_close_matches(word, known, n=1)
+    bare = {k.lstrip("-"): k for k in known}  # two dashes alike would make any two words alike
+    near = near or [bare[k] for k in difflib.get_close_matches(word.lstrip("-"), bare, n=1)]
     command = f"wellcond {see} --help" if see else "wellcond --help"
     return f"did you mean {near[0]!r}?" if near else f"see {command}"
 
