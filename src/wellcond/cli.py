@@ -12,9 +12,10 @@ import errno
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import __version__
 
@@ -100,7 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        return _dispatch(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            return _dispatch(arguments)
     except (Mistake, ValueError) as error:  # ValueError is for users throughout the package
         return _complain(str(error))
     except BrokenPipeError:  # the reader (head, less) has seen enough
@@ -163,7 +166,9 @@ def _parse(name: str, arguments: list[str]):
         raise Mistake(f"{name} needs {VERBS[name].needs}") from None
     except parsing.BadArguments as error:
         said = str(error)
-        raise Mistake(f"{name}: {said}" if said.endswith("?") else f"{name}: {said}; see wellcond {name} --help") from None
+        raise Mistake(
+            f"{name}: {said}" if said.endswith("?") else f"{name}: {said}; see wellcond {name} --help"
+        ) from None
 
 
 def _nearest(word: str, known: Sequence[str], see: str = "") -> str:
@@ -181,6 +186,11 @@ def _describe(error: OSError) -> str:
     where = f" {str(error.filename)!r}" if error.filename is not None else ""
     remedy = _REMEDY.get(error.errno or 0, "")
     return f"{reason}{where}{'; ' + remedy if remedy else ''}"
+
+
+def _warn(message: Warning | str, *_place: Any) -> None:
+    """A warning is for the user: one line, without the place in the code."""
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _complain(message: str) -> int:

@@ -201,7 +201,9 @@ def _plain(message: str) -> str:
     if wrong := re.fullmatch(r"invalid choice (.*) for argument '(.*?)'\. Expected one of (\(.*\))", message):
         value, option, known = wrong[1], wrong[2], re.findall(r"'([^']*)'", wrong[3])
         near = difflib.get_close_matches(value.strip("'").lower(), known, n=1, cutoff=0.7)
-        return f"{option} is {value}; " + (f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}")
+        return f"{option} is {value}; " + (
+            f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}"
+        )
     return message
 
 

@@ -1,5 +1,6 @@
 """A run → who is judged: its model, its data in the forms that the judges ask for, and an album for what they find."""
 
+import warnings
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -36,7 +37,10 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     if asked & LABELLED:
         pictures.check()
     model = load(run).to(device)
-    step = checkpoints.steps(Run(run).checkpoints)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # load has told of damaged ones
+        step = checkpoints.newest_whole(Run(run).checkpoints)
+    assert step is not None
 
     def forward(images: Tensor) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
@@ -51,6 +55,11 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
         settings=_settings(command),
         show=album.show,
     )
+    if asked == {"accuracy"} and command.layers != ("last",):
+        raise ValueError(
+            f"layers is {' '.join(command.layers)}, and accuracy is that of the model's own head, on its last; "
+            "add --with knn linear, or leave layers out"
+        )
     if asked - {"accuracy"}:
         backbone = Backbone(model, pool=command.pool)
         backbone.layers(command.chosen_layers)
