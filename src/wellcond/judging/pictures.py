@@ -8,7 +8,7 @@ from torch import Tensor
 from ..config import TrainConfig
 from ..data.augment import evaluation
 from ..data.cache import Cache, open_cache
-from ..data.feeds import check_labels, open_feed
+from ..data.feeds import check_labels, check_same_classes, open_feed
 from ..data.progress import bar
 from ..data.records import Source
 from ..data.sampling import evaluation_batches
@@ -31,6 +31,10 @@ class Pictures:
     def check(self) -> None:
         """ValueError where there are no validation pictures, or their classes are not the model's."""
         self._cache("val")
+
+    def check_halves(self) -> None:
+        """ValueError where the training pictures have other classes; for what learns on them."""
+        check_same_classes(self._cache("train"), self._cache("val"))
 
     def source(self, half: Half) -> Source:
         try:

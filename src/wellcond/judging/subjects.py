@@ -20,7 +20,8 @@ from .annotated import Scenes, Squares, View
 from .options import EvaluateCommand
 from .pictures import Pictures
 
-LABELLED = {"accuracy", "knn", "linear"}
+PROBING = {"knn", "linear"}
+LABELLED = {"accuracy"} | PROBING
 
 
 def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
@@ -36,6 +37,8 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     pictures = Pictures(config, command.data, device, command.batch_size, own_head="accuracy" in asked)
     if asked & LABELLED:
         pictures.check()
+    if asked & PROBING:
+        pictures.check_halves()
     model = load(run).to(device)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # load has told of damaged ones

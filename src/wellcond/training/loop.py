@@ -231,6 +231,8 @@ def check_resume(run: Run, config: TrainConfig) -> None:
 
 
 def check_classes(config: TrainConfig, num_classes: int) -> None:
+    if config.objective == "supervised" and num_classes == 1:
+        raise ValueError(f"{config.data.train!r} has one class only; give a set of two or more, one folder for each")
     if config.objective == "supervised" and config.model.num_classes != num_classes:
         raise ValueError(
             f"model.num_classes is {config.model.num_classes}, but {config.data.train!r} has {num_classes} classes; "
