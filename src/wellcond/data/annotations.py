@@ -67,7 +67,7 @@ def read_mask(content: bytes | Path, name: str) -> NDArray[np.uint8]:
                 raise ValueError(f"the mask of {name} has the mode {image.mode}; give one channel of class numbers")
             mask = np.asarray(image)
     except UnidentifiedImageError:
-        raise ValueError(f"the mask of {name} is no image that Pillow knows; fetch it again") from None
+        raise ValueError(f"the mask of {name} cannot be read: no image that Pillow knows; fetch it again") from None
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the mask of {name} cannot be read: {error}; fetch it again") from None
     if mask.max(initial=0) > 255:
