@@ -10,6 +10,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console
@@ -190,9 +191,18 @@ def _epochs(settings: dict[str, Any], runs: Sequence[Run]) -> str:
 
 
 def _minutes(runs: Sequence[Run]) -> dict[str, float]:
-    """GPU-minutes of all runs together; what another claim has paid for counts there."""
-    seconds = sum(run["seconds"] for run in runs if run["hardware"].get("gpu") and "taken_from" not in run)
-    return {"gpu_minutes": round(seconds / 60, 1)} if seconds else {}
+    """Minutes in which the GPU worked on these runs; those side by side count once, those of another claim there.
+
+    >>> one = {"hardware": {"gpu": "H200"}, "date": "2026-01-01T00:00:00+00:00", "seconds": 120.0}
+    >>> _minutes([one, {**one, "date": "2026-01-01T00:01:00+00:00"}])
+    {'gpu_minutes': 3.0}
+    """
+    ours = (run for run in runs if run["hardware"].get("gpu") and "taken_from" not in run)
+    busy, until = 0.0, float("-inf")
+    for begin, seconds in sorted((datetime.fromisoformat(run["date"]).timestamp(), run["seconds"]) for run in ours):
+        busy += max(0.0, begin + seconds - max(begin, until))
+        until = max(until, begin + seconds)
+    return {"gpu_minutes": round(busy / 60, 1)} if busy else {}
 
 
 def _command(config: ReproduceConfig, told: str, num_seeds: int) -> str:
