@@ -1,8 +1,8 @@
-"""The same few operations by torch and by numpy: a call of numpy's costs a third of torch's.
+"""The same few operations by torch and by numpy, whose calls cost less than torch's.
 
-On a GPU that is nothing. But LAPACK decomposes a 17 × 48 matrix in 15 µs, as long as ten small torch operations take:
-there numpy does the whole work. Of larger matrices on the CPU torch's threads do the products and the decomposition,
-and numpy the rest, formulas on a few singular values.
+On a GPU that is nothing. But LAPACK decomposes a 17 × 48 matrix so quickly that the calls around it count: there numpy
+does the whole work. Of larger matrices on the CPU torch's threads do the products and the decomposition, and numpy
+the rest, formulas on a few singular values.
 
 Formulas on singular values are written once, with `xp` for whichever of the two modules holds them.
 Legend: X is (B, n, d), m = min(n, d); "X Xᵀ" and "F X" stand for Xᵀ X and X F where n > d, as in `products.py`.
