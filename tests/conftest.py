@@ -45,3 +45,12 @@ def browser():
 
     with launched() as started:
         yield started
+
+
+@pytest.fixture
+def opened(browser, written):
+    """(name, …) → the page that the test's module has `written` under that name; nothing may go wrong on it."""
+    from browser_cases import watched
+
+    with watched(browser, written) as open_page:
+        yield open_page
