@@ -75,4 +75,4 @@ def watched(browser: Any, written: dict[str, Path]) -> Iterator[Callable[..., An
     yield open_page
     for context in contexts:
         context.close()
-    assert troubles == []
+    assert not troubles, troubles

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_gpu_training import compare
-from training_cases import OnePoisoned, TensorSupply, power_cut, run, without_labels
+from training_cases import OnePoisoned, does_not_wait, power_cut, run, same_bits, without_labels
 
 from wellcond import recipes
 from wellcond.config import OptimConfig
@@ -13,8 +12,7 @@ from wellcond.data.masking import patch_order
 from wellcond.data.multicrop import MultiCrop
 from wellcond.data.randomness import keys
 from wellcond.runs import Run
-from wellcond.training import train, trainer
-from wellcond.training.processes import process_group
+from wellcond.training import train
 
 pytestmark = pytest.mark.gpu
 OBJECTIVES = ("mae", "dino")
@@ -33,7 +31,7 @@ def test_graph_equals_eager_to_the_bit(name, precision, accumulate, tmp_path):
     base = config(name, precision=precision, accumulate=accumulate)
     run(base, tmp_path / "graph")
     run(replace(base, graph="off"), tmp_path / "eager")
-    compare(tmp_path / "graph", tmp_path / "eager")
+    same_bits(tmp_path / "graph", tmp_path / "eager")
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -43,27 +41,14 @@ def test_resumed_on_the_gpu_to_the_bit(name, tmp_path, monkeypatch):
     with power_cut(monkeypatch, at=7):
         run(base, tmp_path / "run")
     run(base, tmp_path / "run")
-    compare(tmp_path / "run", tmp_path / "straight")
+    same_bits(tmp_path / "run", tmp_path / "straight")
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_an_ordinary_step_does_not_wait_for_the_gpu(name, graph, tmp_path):
     base = config(name, graph=graph, deterministic=False, epochs=20)
-    (tmp_path / "run").mkdir()
-    with process_group("cuda", base.batch_size, 1) as processes:
-        work = trainer.Trainer(base, Run(tmp_path / "run"), TensorSupply(base, processes), processes)
-        work.restore()
-        for _ in range(6):
-            work.advance(stop=False)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for _ in range(20):
-                work.advance(stop=False)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        work.close()
+    does_not_wait(base, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -2,12 +2,11 @@
 
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import OnePoisoned, TensorSupply, final, power_cut, run, tiny
+from training_cases import OnePoisoned, TensorSupply, does_not_wait, power_cut, run, same_bits, tiny
 
 from wellcond.bench.loop import measure
 from wellcond.config import OptimConfig
@@ -23,12 +22,6 @@ def config(**changes):
     return tiny(**{"device": "cuda", "graph": "on", "deterministic": True, "ema": 0.9, "epochs": 2, **changes})
 
 
-def compare(one: Path, two: Path) -> None:
-    ours, theirs = final(one), final(two)
-    assert ours.keys() == theirs.keys()
-    assert [name for name in ours if ours[name] != theirs[name]] == []
-
-
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("drop_path", [0.0, 0.2])
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -37,7 +30,7 @@ def test_graph_equals_eager_to_the_bit(precision, drop_path, accumulate, tmp_pat
     base = replace(base, model=replace(base.model, drop_path=drop_path))
     run(base, tmp_path / "graph")
     run(replace(base, graph="off"), tmp_path / "eager")
-    compare(tmp_path / "graph", tmp_path / "eager")
+    same_bits(tmp_path / "graph", tmp_path / "eager")
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -47,7 +40,7 @@ def test_annealed_skips_are_not_kept_by_a_graph(compiled, tmp_path):
     base = replace(base, model=replace(base.model, **cut))
     run(base, tmp_path / "graph")
     run(replace(base, graph="off"), tmp_path / "eager")
-    compare(tmp_path / "graph", tmp_path / "eager")
+    same_bits(tmp_path / "graph", tmp_path / "eager")
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
@@ -58,26 +51,13 @@ def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):
     with power_cut(monkeypatch, at=at):
         run(base, tmp_path / "run")
     run(base, tmp_path / "run")
-    compare(tmp_path / "run", tmp_path / "straight")
+    same_bits(tmp_path / "run", tmp_path / "straight")
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 def test_an_ordinary_step_does_not_wait_for_the_gpu(graph, tmp_path):
     base = config(graph=graph, deterministic=False, epochs=20)
-    (tmp_path / "run").mkdir()
-    with process_group("cuda", base.batch_size, 1) as processes:
-        work = trainer.Trainer(base, Run(tmp_path / "run"), TensorSupply(base, processes), processes)
-        work.restore()
-        for _ in range(6):
-            work.advance(stop=False)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for _ in range(20):
-                work.advance(stop=False)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        work.close()
+    does_not_wait(base, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("name", "graph"), [("adamw", "on"), ("adamw", "off"), ("muon", "auto")])
@@ -129,7 +109,7 @@ def test_a_step_that_cannot_be_captured_is_run_as_it_is(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(replace(base, graph="off"), tmp_path / "eager", open_supply=TensorSupply)
-    compare(tmp_path / "waiting", tmp_path / "eager")
+    same_bits(tmp_path / "waiting", tmp_path / "eager")
 
 
 def test_muon_falls_back_with_one_line(tmp_path):

@@ -22,7 +22,9 @@ import torch
 from wellcond.config import DataConfig, DINOConfig, MAEConfig, ModelConfig, OptimConfig, TrainConfig
 from wellcond.data.masking import patch_order
 from wellcond.data.randomness import keys
+from wellcond.runs import Run
 from wellcond.training import Stopped, checkpoints, train, trainer
+from wellcond.training.processes import process_group
 
 NUM_CLASSES, NUM_TRAIN, NUM_VAL, SIZE = 4, 40, 11, 8
 PATCH, NUM_PATCHES = 4, 4
@@ -136,6 +138,31 @@ def final(out: Path) -> dict[str, bytes]:
     path = out / "checkpoints" / checkpoints.name_of(checkpoints.steps(out / "checkpoints")[0])
     files = {p.name: p.read_bytes() for p in path.iterdir()}
     return files | {"metrics.jsonl": (out / "metrics.jsonl").read_bytes()}
+
+
+def same_bits(one: Path, two: Path) -> None:
+    """Two runs left the same files with the same bytes."""
+    ours, theirs = final(one), final(two)
+    differ = [name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)]
+    assert not differ, differ
+
+
+def does_not_wait(config: TrainConfig, out: Path, *, warm_up: int = 6) -> None:
+    """After `warm_up` steps on a GPU, 20 more in which a wait for it is an error."""
+    out.mkdir()
+    with process_group("cuda", config.batch_size, 1) as processes:
+        work = trainer.Trainer(config, Run(out), TensorSupply(config, processes), processes)
+        work.restore()
+        for _ in range(warm_up):
+            work.advance(stop=False)
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(20):
+                work.advance(stop=False)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        work.close()
 
 
 # faults: each replaces a function by one that kills its process at the n-th call, before or in the middle of its work
