@@ -38,6 +38,12 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def decoded(tmp_path_factory) -> str:
+    """The option that keeps decoded pictures for all runs of the tests."""
+    return f"--data.cache={tmp_path_factory.mktemp('cache')}"
+
+
 @pytest.fixture(scope="module")
 def browser():
     """A running Chromium; asked for only by tests that need one."""

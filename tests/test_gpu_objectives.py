@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_cases import OnePoisoned, does_not_wait, power_cut, run, same_bits, without_labels
+from training_cases import OnePoisoned, does_not_wait, graph_equals_eager, resumes_to_the_bit, run, without_labels
 
 from wellcond import recipes
 from wellcond.config import OptimConfig
@@ -29,19 +29,13 @@ def config(name, **changes):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_graph_equals_eager_to_the_bit(name, precision, accumulate, tmp_path):
     base = config(name, precision=precision, accumulate=accumulate)
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    same_bits(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_resumed_on_the_gpu_to_the_bit(name, tmp_path, monkeypatch):
     base = config(name, precision="bf16")
-    run(base, tmp_path / "straight")
-    with power_cut(monkeypatch, at=7):
-        run(base, tmp_path / "run")
-    run(base, tmp_path / "run")
-    same_bits(tmp_path / "run", tmp_path / "straight")
+    resumes_to_the_bit(base, tmp_path, monkeypatch, at=7)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])

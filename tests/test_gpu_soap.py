@@ -2,14 +2,13 @@
 
 import copy
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from test_soap import Gradients, statistics
-from training_cases import OnePoisoned, does_not_wait, power_cut, run, same_bits, tiny
+from training_cases import OnePoisoned, does_not_wait, graph_equals_eager, resumes_to_the_bit, run, same_bits, tiny
 
 from wellcond.config import OptimConfig
 from wellcond.optim.soap import SOAP
@@ -70,9 +69,7 @@ def test_qr_by_cholesky_on_the_gpu(n):
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_graph_equals_eager_to_the_bit(precision, overlap, tmp_path):
     base = config(precision=precision)
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    same_bits(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 def test_beside_the_next_step_are_the_bits_of_after_this_one(tmp_path, monkeypatch):
@@ -85,11 +82,7 @@ def test_beside_the_next_step_are_the_bits_of_after_this_one(tmp_path, monkeypat
 @pytest.mark.parametrize("at", [1, 4, 8])
 def test_resumed_on_the_gpu_to_the_bit(at, overlap, tmp_path, monkeypatch):
     base = config(checkpoint_every=1, precision="bf16")
-    run(base, tmp_path / "straight")
-    with power_cut(monkeypatch, at=at):
-        run(base, tmp_path / "run")
-    run(base, tmp_path / "run")
-    same_bits(tmp_path / "run", tmp_path / "straight")
+    resumes_to_the_bit(base, tmp_path, monkeypatch, at=at)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])

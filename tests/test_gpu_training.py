@@ -6,7 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import OnePoisoned, TensorSupply, does_not_wait, power_cut, run, same_bits, tiny
+from training_cases import (
+    OnePoisoned,
+    TensorSupply,
+    does_not_wait,
+    graph_equals_eager,
+    resumes_to_the_bit,
+    run,
+    same_bits,
+    tiny,
+)
 
 from wellcond.bench.loop import measure
 from wellcond.config import OptimConfig
@@ -28,9 +37,7 @@ def config(**changes):
 def test_graph_equals_eager_to_the_bit(precision, drop_path, accumulate, tmp_path):
     base = config(precision=precision, accumulate=accumulate)
     base = replace(base, model=replace(base.model, drop_path=drop_path))
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    same_bits(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -38,20 +45,14 @@ def test_annealed_skips_are_not_kept_by_a_graph(compiled, tmp_path):
     base = config(compile=compiled)
     cut = {"cut_attention_skips": True, "cut_mlp_skips": True, "anneal_skips": 0.8, "drop_path": 0.0}
     base = replace(base, model=replace(base.model, **cut))
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    same_bits(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 @pytest.mark.parametrize("at", [4, 7])
 def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):
     base = config(graph=graph, precision="bf16")
-    run(base, tmp_path / "straight")
-    with power_cut(monkeypatch, at=at):
-        run(base, tmp_path / "run")
-    run(base, tmp_path / "run")
-    same_bits(tmp_path / "run", tmp_path / "straight")
+    resumes_to_the_bit(base, tmp_path, monkeypatch, at=at)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])

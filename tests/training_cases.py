@@ -147,6 +147,22 @@ def same_bits(one: Path, two: Path) -> None:
     assert not differ, differ
 
 
+def resumes_to_the_bit(config: TrainConfig, folder: Path, monkeypatch: Any, *, at: int) -> None:
+    """A run that breaks off before step `at` and goes on is the run that never stopped."""
+    run(config, folder / "straight")
+    with power_cut(monkeypatch, at=at):
+        run(config, folder / "run")
+    run(config, folder / "run")
+    same_bits(folder / "run", folder / "straight")
+
+
+def graph_equals_eager(config: TrainConfig, folder: Path) -> None:
+    """As one CUDA graph and step by step, to the bit."""
+    run(replace(config, graph="on"), folder / "graph")
+    run(replace(config, graph="off"), folder / "eager")
+    same_bits(folder / "graph", folder / "eager")
+
+
 def does_not_wait(config: TrainConfig, out: Path, *, warm_up: int = 6) -> None:
     """After `warm_up` steps on a GPU, 20 more in which a wait for it is an error."""
     out.mkdir()
@@ -273,6 +289,17 @@ def finish(processes: list[Any], timeout: float = 40) -> list[int]:
     for process in processes:
         process.join(5)
     return [p.exitcode for p in processes]
+
+
+def passing_fault(monkeypatch: Any, calls: range) -> None:
+    """These batches, counted over the whole process, are NaN; drawn again after a rollback they are whole."""
+    prepare, counted = TensorSupply.prepare, iter(range(1000))
+
+    def faulty(self, inputs):
+        images, targets = prepare(self, inputs)
+        return (images * float("nan") if next(counted) in calls else images), targets
+
+    monkeypatch.setattr(TensorSupply, "prepare", faulty)
 
 
 @contextlib.contextmanager
