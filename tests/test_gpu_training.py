@@ -17,7 +17,8 @@ from training_cases import (
     tiny,
 )
 
-from wellcond.bench.loop import measure
+from wellcond.bench.loop import ConstantSupply, bare_stretch, beside, open_trainer, whole_stretch
+from wellcond.bench.timing import HostClock, interleave
 from wellcond.config import OptimConfig
 from wellcond.runs import Run
 from wellcond.training import checkpoints, train, trainer
@@ -138,11 +139,16 @@ def test_compiled_and_captured(tmp_path):
     assert one == pytest.approx(two, rel=1e-3)
 
 
-def test_the_loop_costs_little_over_the_bare_step(tmp_path, capsys):
-    """Only that it runs and prints; the bar is for `wellcond.bench.loop` on an idle GPU."""
+def test_stretches_of_the_loop_and_of_its_bare_step(tmp_path):
+    """Only that both are captured and run; the bar is that of `wellcond bench train`, on an idle GPU."""
     base = config(deterministic=False, epochs=1000, precision="bf16")
     with process_group("cuda", base.batch_size, 1) as processes:
-        timings, how = measure(base, processes, TensorSupply(base, processes), tmp_path, rounds=3, steps=5)
-    assert how == "CapturedStep" and set(timings) == {"constant batch", "loop"}
-    with capsys.disabled():
-        print({name: f"{timing.median / 5:.3f} ms a step" for name, timing in timings.items()})
+        supply = TensorSupply(base, processes)
+        loop = open_trainer(base, supply, processes, tmp_path / "loop")
+        loop.advance(stop=False)  # capture
+        bare = beside(loop, ConstantSupply(supply))
+        calls = {"constant batch": bare_stretch(bare, 5), "loop": whole_stretch(loop, 5)}
+        timings = interleave(calls, rounds=3, warmup=1, clock=HostClock())
+        assert isinstance(loop.step, CapturedStep) and isinstance(bare.step, CapturedStep)
+        assert all(timing.median > 0 for timing in timings.values())
+        loop.close()

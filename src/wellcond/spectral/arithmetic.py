@@ -36,7 +36,6 @@ class Arithmetic:
     eigh: Callable[[Matrices], tuple[Values, Matrices]]  # the same with eigenvectors V (B, m, m)
     rebuild: Callable[[Matrices, Values, Matrices, Tensor], Tensor]  # V, gains (B, m), flat X, X → V gain Vᵀ X, as X is
     values: Callable[[Tensor], Values]
-    tensor: Callable[[Values], Tensor]
 
 
 def of(X: Tensor) -> Arithmetic:
@@ -70,7 +69,6 @@ TORCH = Arithmetic(
     eigh=lambda X: eigen.eigh(products.gram(X)),
     rebuild=_rebuild,
     values=_same,
-    tensor=_same,
 )
 
 
@@ -86,7 +84,6 @@ BOTH = Arithmetic(
     eigh=_eigh_both,
     rebuild=lambda V, gain, flat, X: _rebuild(V, torch.from_numpy(gain.copy()), flat, X),
     values=_numbers,
-    tensor=torch.from_numpy,
 )
 
 
@@ -121,5 +118,4 @@ NUMPY = Arithmetic(
     eigh=lambda X: np.linalg.eigh(_small_gram(X)),
     rebuild=_small_rebuild,
     values=_numbers,
-    tensor=torch.from_numpy,
 )
