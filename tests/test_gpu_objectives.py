@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_cases import OnePoisoned, does_not_wait, graph_equals_eager, resumes_to_the_bit, run, without_labels
+from training_cases import (
+    OnePoisoned,
+    does_not_wait,
+    gpu_agrees_with_cpu,
+    graph_equals_eager,
+    resumes_to_the_bit,
+    run,
+    without_labels,
+)
 
 from wellcond import recipes
 from wellcond.config import OptimConfig
@@ -54,11 +62,7 @@ def test_a_bad_batch_leaves_teacher_and_centre_finite(name, tmp_path):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_gpu_and_cpu_agree_in_float64(name, tmp_path):
     base = config(name, precision="float64", deterministic=False)
-    base = replace(base, model=replace(base.model, drop_path=0.0))
-    run(base, tmp_path / "gpu")
-    run(replace(base, device="cpu", graph="off"), tmp_path / "cpu")
-    one, two = ([row["loss"] for row in Run(tmp_path / where).rows() if "loss" in row] for where in ("gpu", "cpu"))
-    assert one == pytest.approx(two, rel=1e-4)  # the learning rate is float32 on the GPU
+    gpu_agrees_with_cpu(base, tmp_path, rel=1e-4)
 
 
 @pytest.mark.slow

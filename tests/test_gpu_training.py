@@ -10,6 +10,7 @@ from training_cases import (
     OnePoisoned,
     TensorSupply,
     does_not_wait,
+    gpu_agrees_with_cpu,
     graph_equals_eager,
     resumes_to_the_bit,
     run,
@@ -122,11 +123,7 @@ def test_muon_falls_back_with_one_line(tmp_path):
 
 def test_gpu_and_cpu_agree_in_float64(tmp_path):
     base = config(precision="float64", deterministic=False)
-    base = replace(base, model=replace(base.model, drop_path=0.0))
-    run(base, tmp_path / "gpu")
-    run(replace(base, device="cpu", graph="off"), tmp_path / "cpu")
-    one, two = ([row["loss"] for row in Run(tmp_path / where).rows() if "loss" in row] for where in ("gpu", "cpu"))
-    assert one == pytest.approx(two, rel=1e-5)  # the learning rate is float32 on the GPU
+    gpu_agrees_with_cpu(base, tmp_path, rel=1e-5)
 
 
 @pytest.mark.slow

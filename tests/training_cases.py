@@ -163,6 +163,16 @@ def graph_equals_eager(config: TrainConfig, folder: Path) -> None:
     same_bits(folder / "graph", folder / "eager")
 
 
+def gpu_agrees_with_cpu(config: TrainConfig, folder: Path, *, rel: float) -> None:
+    """The losses; without drop-path, whose random numbers differ. The learning rate is float32 on the GPU."""
+    config = replace(config, model=replace(config.model, drop_path=0.0))
+    run(config, folder / "gpu")
+    run(replace(config, device="cpu", graph="off"), folder / "cpu")
+    one, two = ([row["loss"] for row in Run(folder / where).rows() if "loss" in row] for where in ("gpu", "cpu"))
+    assert len(one) == len(two) > 0
+    np.testing.assert_allclose(one, two, rtol=rel)
+
+
 def does_not_wait(config: TrainConfig, out: Path, *, warm_up: int = 6) -> None:
     """After `warm_up` steps on a GPU, 20 more in which a wait for it is an error."""
     out.mkdir()
