@@ -1,6 +1,6 @@
 """Other families on small pictures, with the recipe of small.py: ConvMixer (Fig. 6), Swin, CaiT, PVT v2 (Table 4).
 
-The paper's Table 4 is on ImageNet-1K (imagenet.py); these are its question at a size that one GPU answers in minutes.
+The paper's Table 4 is on ImageNet-1K (imagenet.py); these are its question at a size for one GPU.
 """
 
 from ..config import ModelConfig, TrainConfig
