@@ -48,7 +48,8 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     told = "" if missing else origin.pop("command", "")  # the command that measured, not the one that looks again
 
     def write() -> dict[str, Any]:
-        command = _command(config, told, len({seed for _, seed in runs}))
+        sets = sorted({run["dataset"] for run in runs.values() if "dataset" in run})
+        command = _command(config, told, len({seed for _, seed in runs}), sets)
         content = _content(claim, config, {**origin, "command": command}, settings, _sorted(claim, runs))
         return results.write(path, content, one_a_line=("settings", "rows", "runs"))
 
@@ -205,14 +206,17 @@ def _minutes(runs: Sequence[Run]) -> dict[str, float]:
     return {"gpu_minutes": round(busy / 60, 1)} if busy else {}
 
 
-def _command(config: ReproduceConfig, told: str, num_seeds: int) -> str:
-    """What repeats this, in one go; of paths only the last name, results are published. `told`: as it was recorded."""
+def _command(config: ReproduceConfig, told: str, num_seeds: int, sets: Sequence[str]) -> str:
+    """What repeats this, in one go; of paths only the last name, results are published.
+
+    `told` is as it was recorded, of a portion perhaps: its seeds and sets are those of all.
+    """
     if told:
-        return re.sub(r"--seeds \d+", f"--seeds {num_seeds}", told)
+        told = re.sub(r" --out \S+", "", re.sub(r"--seeds \d+", f"--seeds {num_seeds}", told))
+        return re.sub(r"--data( (?!--)\S+)+", " ".join(["--data", *(f"{name}={name}" for name in sets)]), told)
     words = ["wellcond reproduce", config.claim, "--seeds", str(num_seeds)]
     words += ["--data", *(shlex.quote(_last(word)) for word in config.data)] if config.data else []
     words += ["--epochs", str(config.epochs)] if config.epochs else []
-    words += ["--out", shlex.quote(config.out.resolve().name)]
     words += ["--html", shlex.quote(config.html.name)] if config.html else []
     return " ".join(words + (["--quick"] if config.quick else []) + (["--again"] if config.again else []))
 
