@@ -4,7 +4,6 @@ Uploaded weights are opened by safetensors and by nothing else. What a checkpoin
 that its skips are cut, is followed, so that it is measured as it was trained.
 """
 
-import dataclasses
 import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,13 +12,13 @@ from wellcond.app.catalogue import diagnosable
 from wellcond.app.uploads import check_weights
 from wellcond.config import DiagnoseConfig
 from wellcond.data.sources import PROCEDURAL, open_source
+from wellcond.report import format_cell
 
 if TYPE_CHECKING:
     from wellcond.diagnosis import Diagnosis
 
 MAX_IMAGES = 32
 MAX_PARAMETERS = 350_000_000  # a larger model is for the command line, where nobody waits at a page
-TABLE_WIDTH = 76
 
 
 def diagnosis_of(name: str, weights: str | None, pretrained: bool, images: float, jacobian: bool) -> "Diagnosis":
@@ -67,9 +66,25 @@ def check_size(name: str) -> None:
 def page_of(diagnosis: "Diagnosis") -> str:
     """The table, and the whole report in a frame of its own that may run its charts and nothing else."""
     from wellcond.diagnosis.page import build
-    from wellcond.diagnosis.table import as_text
 
     report = html.escape(build(diagnosis).to_html())
-    table = as_text(dataclasses.replace(diagnosis, findings=[], missing=[]), TABLE_WIDTH)  # the report has them
     frame = f'<iframe class="wc-report" title="diagnosis" sandbox="allow-scripts" srcdoc="{report}"></iframe>'
-    return f'<pre class="wc-table">{html.escape(table)}</pre>{frame}'
+    return table_of(diagnosis) + frame
+
+
+def table_of(diagnosis: "Diagnosis") -> str:
+    """log κ by block and site, mean over images; ∞ where no image has a finite one."""
+    from wellcond.blocks import SITES
+    from wellcond.diagnosis.page.words import is_infinite
+
+    rows = {(row.layer, row.site): row for row in diagnosis.rows if row.quantity == "log_kappa" and row.site in SITES}
+    sites = [site for site in SITES if any(place[1] == site for place in rows)]
+    lines = []
+    for layer in sorted({layer for layer, _ in rows}):
+        here = [rows.get((layer, site)) for site in sites]
+        cells = ["" if r is None else "∞" if is_infinite(r) else format_cell(r.value) for r in here]
+        lines.append("".join(f"<td>{cell}</td>" for cell in [str(layer), *cells]))
+    heads = "".join(f"<th>{name}</th>" for name in ["block", *sites])
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    name = html.escape(f"log κ of {diagnosis.model}, mean over {diagnosis.num_images} images")
+    return f'<table class="wc-table"><caption>{name}</caption><tr>{heads}</tr>{body}</table>'

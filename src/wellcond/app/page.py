@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio import themes
 
 from wellcond.app import model, photo, watch
 from wellcond.app.catalogue import DEFAULT, diagnosable
@@ -25,10 +26,10 @@ CSS = (Path(__file__).parents[1] / "templates" / "app.css").read_text()
 INTRO = "See and fix the conditioning of vision transformers: κ = σ_max / σ_min of their tokens."
 
 
-def theme() -> gr.themes.Base:
+def theme() -> themes.Base:
     """Fonts of the system: the default ones come from the network."""
     sans, mono = ("system-ui", "sans-serif"), ("ui-monospace", "monospace")
-    return gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=sans, font_mono=mono)
+    return themes.Default(primary_hue="blue", neutral_hue="slate", font=sans, font_mono=mono)
 
 
 def build_page(config: AppConfig) -> gr.Blocks:
@@ -50,7 +51,7 @@ def _photo_tab(page: gr.Blocks, config: AppConfig) -> None:
         with gr.Column(scale=1, min_width=280):
             label = f"photo, up to {config.max_upload} MB"
             upload = gr.File(label=label, file_types=sorted(SUFFIXES), height=150, elem_classes="wc-file")
-            built_in = gr.Dropdown(list(photo.BUILT_IN), label="or take a built-in picture", filterable=False)
+            built_in = gr.Dropdown(list(photo.BUILT_IN), label="or, without one, a built-in picture", filterable=False)
             method = gr.Radio([("SVD", "svd"), ("DCT", "dct")], value="svd", label="method")
             epsilon = gr.Slider(0.3, 1.0, value=0.7, step=0.01, label="ε", info="1 changes nothing, smaller is grayer")
             patch = gr.Dropdown(list(photo.PATCHES), value=16, label="patch size", filterable=False)
@@ -74,7 +75,11 @@ def _photo_tab(page: gr.Blocks, config: AppConfig) -> None:
 def _model_tab(config: AppConfig) -> None:
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
-            name = gr.Dropdown(list(diagnosable()), value=DEFAULT, label="model of timm, with random weights unless others are given; type to search")
+            name = gr.Dropdown(
+                list(diagnosable()),
+                value=DEFAULT,
+                label="model of timm, with random weights unless others are given; type to search",
+            )
             label = f"{WEIGHTS}, up to {config.max_upload} MB"
             weights = gr.File(label=label, file_types=[WEIGHTS], height=150, elem_classes="wc-file")
         with gr.Column(scale=1, min_width=280):
@@ -82,7 +87,7 @@ def _model_tab(config: AppConfig) -> None:
             images = gr.Slider(2, model.MAX_IMAGES, value=8, step=1, label="generated images")
             jacobian = gr.Checkbox(label="Jacobians, too (slower)")
             go = gr.Button("Diagnose", variant="primary")
-    trouble, shown = _trouble_line(), gr.HTML(elem_id="wc-diagnosis")
+    trouble, shown = _trouble_line(), gr.HTML(elem_id="wc-diagnosis", padding=False)
 
     @_told_in_one_line(num_outputs=1)
     def diagnose(*values: Any) -> tuple[Any, ...]:

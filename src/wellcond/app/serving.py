@@ -23,7 +23,7 @@ from wellcond.app.uploads import check_upload
 from wellcond.config import AppConfig
 
 TRIED_PORTS = 100
-NO_DOCS = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+NO_DOCS: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
 
 
 def serve(config: AppConfig) -> None:

@@ -45,18 +45,20 @@ def locate(root: Path, name: str) -> Path:
     """The run of this name; ValueError if it lies outside the root, or is no run."""
     if not isinstance(name, str) or not name.strip() or "\0" in name:
         raise ValueError("no run is chosen; choose one, or start one with wellcond train")
+    shown = repr(name if len(name) < 80 else f"{name[:77]}…")
     if PurePath(name).is_absolute() or ".." in PurePath(name.replace("\\", "/")).parts:
-        raise ValueError(f"{name!r} is not a name under the run root; choose one of the list")
+        raise ValueError(f"{shown} is not a name under the run root; choose one of the list")
     inside = root.resolve()
     try:
         path = (inside / name).resolve()
         outside = [p for p in (path, *(path / file for file in FILES)) if not p.resolve().is_relative_to(inside)]
+        is_run = (path / CONFIG).is_file()
     except (OSError, RuntimeError):  # a name too long, links in a circle
-        raise ValueError(f"{name!r} is not a name under the run root; choose one of the list") from None
+        raise ValueError(f"{shown} is not a name under the run root; choose one of the list") from None
     if outside:
-        raise ValueError(f"{name!r} leads out of the run root, and is not opened; start the app with --runs there")
-    if not (path / CONFIG).is_file():
-        raise ValueError(f"{name!r} is no run under the run root; choose one of the list")
+        raise ValueError(f"{shown} leads out of the run root, and is not opened; start the app with --runs there")
+    if not is_run:
+        raise ValueError(f"{shown} is no run under the run root; choose one of the list")
     return path
 
 
