@@ -110,6 +110,8 @@ def test_on_a_phone_a_model_is_diagnosed_and_nothing_is_wider_than_the_screen(op
         page.get_by_role("tab", name=name).click()
         if name == "Model":
             diagnose(page)
+            frame = page.frame_locator("#wc-diagnosis iframe")
+            frame.locator(".plot .main-svg").first.wait_for()
         page.locator(ready).first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
         for control in page.locator("button:visible, input:visible:not([type=file]), .wc-table:visible").all():
@@ -119,7 +121,6 @@ def test_on_a_phone_a_model_is_diagnosed_and_nothing_is_wider_than_the_screen(op
     table = page.locator(".wc-table")
     assert "sab_out" in table.inner_text()
     frame = page.frame_locator("#wc-diagnosis iframe")
-    frame.locator(".plot .main-svg").first.wait_for()
     assert frame.get_by_role("heading", name="Conditioning of test_vit").is_visible()
     assert frame.locator("html").evaluate("page => page.scrollWidth <= innerWidth")
 
