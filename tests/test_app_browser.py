@@ -123,6 +123,9 @@ def test_on_a_phone_a_model_is_diagnosed_and_nothing_is_wider_than_the_screen(op
     frame = page.frame_locator("#wc-diagnosis iframe")
     assert frame.get_by_role("heading", name="Conditioning of test_vit").is_visible()
     assert frame.locator("html").evaluate("page => page.scrollWidth <= innerWidth")
+    page.locator("#wc-diagnosis iframe").scroll_into_view_if_needed()  # it is painted only where it is seen
+    frame.locator(".plot .main-svg").first.scroll_into_view_if_needed()
+    page.screenshot(path=ARTEFACTS / "app-diagnosis-phone.png")
 
 
 def diagnose(page) -> None:

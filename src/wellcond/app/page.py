@@ -27,7 +27,7 @@ INTRO = "See and fix the conditioning of vision transformers: κ = σ_max / σ_m
 
 
 def theme() -> themes.Base:
-    """Fonts of the system: the default ones come from the network."""
+    """Fonts of the system: none has to be fetched."""
     sans, mono = ("system-ui", "sans-serif"), ("ui-monospace", "monospace")
     return themes.Default(primary_hue="blue", neutral_hue="slate", font=sans, font_mono=mono)
 

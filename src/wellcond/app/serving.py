@@ -6,6 +6,7 @@ host), asks the network, and cannot run where a proxy is set. Here the page is m
 
 import errno
 import os
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ NO_DOCS: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": N
 
 
 def serve(config: AppConfig) -> None:
-    """Until Ctrl-C."""
+    """Until Ctrl-C, or SIGTERM."""
     with listening(config) as (server, listener):
         host, port = listener.getsockname()[:2]
         if config.port not in (0, port):
@@ -35,7 +36,7 @@ def serve(config: AppConfig) -> None:
         if not is_loopback(config.host):
             print("anyone who can reach this machine can use it: there is no password")
         print(f"wellcond app → {address(host, port)}   (Ctrl-C ends it)", flush=True)
-        with suppress(KeyboardInterrupt):
+        with _terminated_like_interrupted(), suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 
 
@@ -114,6 +115,16 @@ def address(host: str, port: int) -> str:
     here: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     host = here.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """uvicorn raises its signal again when it is done; SIGTERM would end us before the uploads are removed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
