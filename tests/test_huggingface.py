@@ -86,7 +86,7 @@ def test_sites_maps_and_branches_equal_those_by_hand(case, gains, implementation
             Y = normalise(block, "attention", sites[layer, "sab_in"])
             assert_close(attention_map(block, Y), want["map"])
         assert block.attn.config is model.config  # what was lent has been given back
-        assert torch.equal(attention_keys(block, Y), block.attention.k_proj(Y))
+        assert torch.equal(attention_keys(block, Y), block.attn.k_proj(Y))
 
 
 @every_case

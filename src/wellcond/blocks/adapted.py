@@ -91,7 +91,7 @@ class Adapted(nn.Module):
         """Normalised input → its attention map, where the family knows it; None: it is read off what is dropped."""
         return None
 
-    def unfused(self) -> AbstractContextManager[None]:
+    def unfused(self) -> AbstractContextManager[Any]:
         """Inside, attention is products and a softmax in the arithmetic of its tokens: what can be differentiated."""
         return sdpa_kernel(SDPBackend.MATH)
 

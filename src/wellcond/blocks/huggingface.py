@@ -47,7 +47,7 @@ class HuggingFace(PreNorm):
         return logits.softmax(-1)
 
     @contextmanager
-    def unfused(self) -> Iterator[None]:
+    def unfused(self) -> Iterator[Any]:
         """The config belongs to the whole model, so the attention is lent a copy of it."""
         own = self.attention.config
         self.attention.config = lent = copy.copy(own)
