@@ -1,6 +1,7 @@
 """transformers' ViT, DeiT and DINOv2: bit-identical at gain 1, right at every site, grayed, diagnosed, monitored."""
 
 import copy
+import re
 import subprocess
 import sys
 import warnings
@@ -208,6 +209,23 @@ def test_monitor_changes_no_bit_of_training():
         return [p.detach() for p in model.parameters()]
 
     assert all(torch.equal(a, b) for a, b in zip(train(True), train(False), strict=True))
+
+
+@every_case
+def test_skipless_weights_are_those_of_the_paper(case):
+    """W_V W_O is c² times orthogonal, through the layers themselves; the rest of the block begins plainly."""
+    model = wc.init_skipless_(case.create(), c=3.0, generator=torch.Generator().manual_seed(0))
+    eye = torch.eye(48)
+    for block in blocks_of(model):
+        weights = {name: p.detach() for name, p in block.named_parameters()}
+        through = eye @ weights["attention.v_proj.weight"].T @ weights["attention.o_proj.weight"].T
+        assert_close(torch.linalg.svdvals(through), torch.full((48,), 9.0), 1e-4)
+        Q, K = (weights[f"attention.{name}_proj.weight"][:16] for name in "qk")
+        assert float((Q.T @ K).diagonal().mean()) > 0.1  # αZ + βI, of which a third of the directions is kept
+        assert all(not bool(p.any()) for name, p in weights.items() if name.endswith("bias"))
+        ones = [p for name, p in weights.items() if "lambda1" in name or re.search("norm.*weight", name)]
+        assert len(ones) >= 2 and all(bool((p == 1).all()) for p in ones)
+    assert wc.verify_init(wc.cut_skips(model), images_of(case), jacobian=False).findings is not None
 
 
 def test_gradient_checkpointing_gives_the_same_gradients():

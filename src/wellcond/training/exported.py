@@ -83,14 +83,14 @@ def in_words(error: Exception) -> str:
     from huggingface_hub import errors
 
     status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError):
+        return "it is gated; ask for access on its page, then say hf auth login"
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 404:  # the hub answers strangers with 401
+        return "it is not there, or is private; check the name, or say hf auth login"
     if isinstance(error, errors.LocalTokenNotFoundError) or status == 401:
         return "there is no token, or one that is not valid; say hf auth login, or set HF_TOKEN"
     if status == 403:
         return "the token may not do that; make one with write access, or choose a name of your own"
-    if isinstance(error, errors.GatedRepoError):
-        return "it is gated; ask for access on its page, then say hf auth login"
-    if isinstance(error, errors.RepositoryNotFoundError) or status == 404:
-        return "it is not there, or is private; check the name, or say hf auth login"
     if isinstance(error, errors.HFValidationError):
         return f"{_first_line(error)}; a name is OWNER/NAME of letters, digits, '-', '_' and '.'"
     if status is None:
