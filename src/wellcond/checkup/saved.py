@@ -70,9 +70,7 @@ def _refuse(config: DiagnoseConfig, what: str, *more: str) -> None:
     for name in names:
         if getattr(config, name) != own[name]:
             option = name.replace("_", " ")
-            raise ValueError(
-                f"{option} is given, and {config.model!r} {what}, which has its own; leave {option} out"
-            )  # fmt: skip
+            raise ValueError(f"{option} is given, and {config.model!r} {what}, which has its own; leave {option} out")
 
 
 def _seeing(model: Any, size: int, mean: Any, std: Any, **more: Any) -> nn.Module:
@@ -125,8 +123,9 @@ def _crop(processor: dict[str, Any]) -> float:
     resized, cut = processor.get("size"), processor.get("crop_size")
     edge = resized.get("shortest_edge") if isinstance(resized, dict) else None
     height = cut.get("height") if isinstance(cut, dict) else None
-    cuts = processor.get("do_center_crop", True) and edge and height
-    return min(1.0, height / edge) if cuts else 1.0
+    if not (edge and height and processor.get("do_center_crop", True)):
+        return 1.0
+    return min(1.0, height / edge)
 
 
 def _json(path: Path) -> dict[str, Any]:

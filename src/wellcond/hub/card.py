@@ -127,10 +127,8 @@ def _settings(story: Story, exported: ExportConfig, licence: str | None) -> Iter
     yield "activation", model.activation
     yield "initialization", _beginning(model)
     yield "optimizer", f"{optim.name}, learning rate {optim.lr:g}, weight decay {optim.weight_decay:g}"
-    yield (
-        "length",
-        f"{config.epochs} epochs of batches of {config.batch_size}; these weights are of step {exported.step}",
-    )
+    epochs = f"{config.epochs} epoch{'s' * (config.epochs > 1)}"
+    yield "length", f"{epochs} of batches of {config.batch_size}; these weights are of step {exported.step}"
     yield "precision", config.precision
     yield "seed", str(config.seed)
     yield "started from", config.pretrained or "fresh weights"
