@@ -159,10 +159,12 @@ def test_curves_are_those_of_the_metrics(runs, pushed, tmp_path):
 
 def test_curves_over_many_epochs_and_of_collapsed_tokens(tmp_path):
     config = replace(CONFIGS["plain"], epochs=20)
-    text = curves.tables(read(write_run(tmp_path / "run", config, epochs=20)))
+    metrics = write_run(tmp_path / "run", config, epochs=20) / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"value": 9.0,', '"value": 99.0,'))  # block 2: no mean is a median
+    text = curves.tables(read(tmp_path / "run"))
     epochs = [line.split(" | ")[0].removeprefix("| ") for line in text.split("\n\n")[1].splitlines()[2:]]
     assert len(epochs) == 8 and epochs[0] == "1" and epochs[-1] == "20"
-    assert "| 20 | 8.00 | 8.00 |" in text and "| 2 | 9.00 |" in text  # median over blocks 7, 8, 9
+    assert "| 20 | 8.00 | 8.00 |" in text and "| 2 | 99.00 |" in text  # median over blocks of 7, 8, 99
     text = curves.tables(read(write_run(tmp_path / "dead", config, collapsed=True)))
     assert "| 1 | ∞ | ∞ |" in text and "| 0 | 5.40 |" in text
     assert curves.tables(read(write_run(tmp_path / "none", config, probes=False))) == ""

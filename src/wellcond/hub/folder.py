@@ -81,7 +81,7 @@ def _timm_config(model: Any, config: ExportConfig) -> dict[str, Any]:
     images = {"input_size": [3, size, size], "mean": config.mean, "std": config.std, "interpolation": "bicubic"}
     known = _known(model)
     own = {word: known[word] for word in _ARCHITECTURE if known.get(word) is not None}
-    pretrained = {**own, **images, "crop_pct": 1.0, "num_classes": config.model.num_classes}
+    pretrained = {**own, **images, "crop_pct": 1.0}
     pool = getattr(model, "global_pool", None)
     return {
         "architecture": config.model.name,
