@@ -20,7 +20,7 @@ FLOORS = {
     6: {"data", "evaluation", "monitor", "objectives", "optim"},
     7: {"runs_page", "training"},
     8: {"checkup", "judging", "photos", "recipes"},
-    9: {"bench", "demo", "reproduction"},
+    9: {"bench", "demo", "hub", "reproduction"},
     10: {"app", "cli"},
     11: {"__main__"},
 }

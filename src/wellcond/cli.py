@@ -60,6 +60,12 @@ VERBS = {
         "show training runs: curves, tables, κ by epoch, one HTML page",
         needs="run directories: wellcond report runs/*",
     ),
+    "push": Verb(
+        "PushConfig",
+        "hub",
+        "publish a run on the Hugging Face hub: card and weights that timm and wc.load read",
+        needs="a run directory and a name: wellcond push runs/x me/my-vit --dry-run",
+    ),
     "demo": Verb("DemoConfig", "demo", "gray pictures and train small ViTs on them, with and without skips"),
     "app": Verb("AppConfig", "app", "the same in the browser: gray a photo, diagnose a model, watch a run train"),
     "bench": Verb(

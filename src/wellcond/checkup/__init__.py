@@ -5,6 +5,7 @@ the model, its weights. `wellcond.diagnose`, or with --init `wellcond.verify_ini
 input and writes what it found.
 
     models    a name → a model            weights   a file → its tensors            progress  the bar
+    saved     runs, and models of the hub
 """
 
 import dataclasses

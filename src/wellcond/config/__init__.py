@@ -8,12 +8,14 @@ The docstring under a field is its help text on the command line.
     model      ModelConfig, GrayingConfig, InitConfig: what is trained
     data       DataConfig, AugmentConfig: on what
     objectives MAEConfig, DINOConfig: what is learned without labels
+    hub        PushConfig, ExportConfig: what is published
     training   TrainConfig, OptimConfig: how; one TrainConfig is one experiment
     encoding   to_json, from_json, to_command, changed_fields
 """
 
 from wellcond.config.data import IMAGENET_MEAN, IMAGENET_STD, AugmentConfig, DataConfig
 from wellcond.config.encoding import changed_fields, decode, from_json, to_command, to_json
+from wellcond.config.hub import ExportConfig, PushConfig
 from wellcond.config.model import GrayingConfig, InitConfig, ModelConfig
 from wellcond.config.objectives import DINOConfig, MAEConfig
 from wellcond.config.training import MAY_CHANGE, OptimConfig, TrainConfig
@@ -39,12 +41,14 @@ __all__ = [
     "DataConfig",
     "DemoConfig",
     "DiagnoseConfig",
+    "ExportConfig",
     "GrayConfig",
     "GrayingConfig",
     "InitConfig",
     "MAEConfig",
     "ModelConfig",
     "OptimConfig",
+    "PushConfig",
     "RecipesConfig",
     "ReportConfig",
     "ReproduceConfig",

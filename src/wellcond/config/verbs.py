@@ -82,13 +82,13 @@ class DemoConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnoseConfig:
-    """Measure every block of a timm model: κ by layer, with and without skips.
+    """Measure every block of a model: κ by layer, with and without skips.
 
     wellcond diagnose vit_tiny_patch16_224 --data photos/ --weights model.safetensors
     """
 
     model: str
-    """A model of timm, or a run: vit_tiny_patch16_224."""
+    """Of timm, a run, or hf:NAME, hf:FOLDER."""
     data: str = "procedural"
     """Parquet file, folder of them or of images."""
     images: int = 64
