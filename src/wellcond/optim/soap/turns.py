@@ -1,8 +1,9 @@
 """Work spread evenly, as a pure function of its costs: bases over steps, weights over ranks."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-Work = Mapping[tuple[str, Hashable], float]  # (kind, when) → cost
+Work = Mapping[tuple[str, Any], float]  # (kind, when) → cost
 
 
 def spread(costs: Sequence[int], num_bins: int) -> list[int]:
@@ -35,11 +36,11 @@ def deal(work: Sequence[Work], num_ranks: int) -> list[int]:
             totals[kind] = totals.get(kind, 0) + cost
     # whole numbers: rounding must not decide between equals
     shares = [{key: round(1e9 * cost / totals[key[0]]) for key, cost in piece.items() if cost} for piece in work]
-    loads: list[dict[tuple[str, Hashable], int]] = [{} for _ in range(num_ranks)]
-    longest: dict[tuple[str, Hashable], int] = {}
+    loads: list[dict[tuple[str, Any], int]] = [{} for _ in range(num_ranks)]
+    longest: dict[tuple[str, Any], int] = {}
     owners = [0] * len(work)
 
-    def growth(rank: int, piece: Mapping[tuple[str, Hashable], int]) -> tuple[int, int]:
+    def growth(rank: int, piece: Mapping[tuple[str, Any], int]) -> tuple[int, int]:
         load = loads[rank]
         more = sum(max(0, load.get(key, 0) + cost - longest.get(key, 0)) for key, cost in piece.items())
         return more, sum(load.values())
