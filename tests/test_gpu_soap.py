@@ -141,13 +141,15 @@ def test_a_group_of_one_rank_is_captured_like_none(tmp_path):
     dist.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1, device_id=where)
     try:
         run(config(), tmp_path / "one")
-        parameters = [
-            torch.nn.Parameter(torch.randn(4, 3, device=where).to(t)) for t in (torch.bfloat16, torch.float32)
-        ]
-        optimizer = SOAP(parameters, process_group=dist.group.WORLD)
+        group = dist.group.WORLD
+        assert group is not None
+        weights = [torch.randn(4, 3, device=where, dtype=dtype) for dtype in (torch.bfloat16, torch.float32)]
+        parameters = [torch.nn.Parameter(W) for W in weights]
+        optimizer = SOAP(parameters, process_group=group)
         assert optimizer.sharing is None
-        sharing, stacks = Sharing(dist.group.WORLD), [stack for _, stack in optimizer.layout.stacks]
+        sharing, stacks = Sharing(group), [stack for _, stack in optimizer.layout.stacks]
         sharing.plan(stacks)
+        sharing.send_round_()
         before = [p.detach().clone() for p in parameters]
         torch.cuda.set_sync_debug_mode("error")
         try:

@@ -7,7 +7,8 @@ refreshes (step by step, for every step waits for the slowest rank) and bytes ar
 
 What is sent, with R ranks, P bytes of weights and L bytes in the largest share: one all-gather in each step, by which a
 rank receives (R − 1) L, or (R − 1)/R P of equal shares; half of what DDP's ring all-reduce moves for the gradients.
-Nothing else: bases stay where they are. For as long as it takes there is a copy of the weights.
+Nothing else: bases stay where they are. For as long as it takes there is a copy of the weights. A checkpoint collects
+the state, stack by stack.
 
 Weights and not updates are sent, so every rank has the owner's bits, whatever its own arithmetic is.
 """
@@ -53,9 +54,8 @@ class Sharing:
     def plan(self, stacks: Sequence[Stack]) -> None:
         """What each rank will send."""
         shares = [[p for s in stacks if s.owner == rank for p in s.parameters] for rank in range(self.num_ranks)]
-        # the widest elements first: all lie at multiples of their size
-        self.shares = [sorted(share, key=lambda p: -p.element_size()) for share in shares]
-        longest = max(sum(p.numel() * p.element_size() for p in share) for share in self.shares)
+        self.shares = [_widest_first(share) for share in shares]
+        longest = max(sum(t.nbytes for t in share) for share in self.shares)
         self.num_bytes = -(-longest // _ALIGNED) * _ALIGNED
 
     @torch.no_grad()
@@ -63,36 +63,42 @@ class Sharing:
         """The weights of every rank to all ranks, as bytes, in one message."""
         if not self.num_bytes:
             return
-        device = next(p.device for share in self.shares for p in share)
+        shares = [[p.detach() for p in share] for share in self.shares]
+        device = next(t.device for share in shares for t in share)
         own = torch.empty(self.num_bytes, dtype=torch.uint8, device=device)
         every = torch.empty(self.num_ranks * self.num_bytes, dtype=torch.uint8, device=device)
-        _copy(self.shares[self.rank], _slots(own, self.shares[self.rank]), back=False)
+        _copy_(_slots(own, shares[self.rank]), shares[self.rank])
         dist.all_gather_into_tensor(every, own, group=self.group)
-        rows = every.split(self.num_bytes)
-        others = [rank for rank in range(self.num_ranks) if rank != self.rank]
-        received = [slot for rank in others for slot in _slots(rows[rank], self.shares[rank])]
-        _copy([p for rank in others for p in self.shares[rank]], received, back=True)
+        received = [_slots(row, share) for row, share in zip(every.split(self.num_bytes), shares, strict=True)]
+        del shares[self.rank], received[self.rank]
+        _copy_([t for share in shares for t in share], [slot for slots in received for slot in slots])
 
     def whole(self, stack: Stack) -> Stack:
         """The stack with its content, a copy on the ranks that do not keep it; all ranks must ask (a collective)."""
         found = stack if stack.kept else Stack(stack.parameters, stack.max_precondition_dim)
-        for tensor in found.tensors():
-            sent = tensor.to(stack.device)
-            dist.broadcast(sent, group_src=stack.owner, group=self.group)
-            if sent is not tensor:
-                tensor.copy_(sent)
+        tensors = _widest_first(found.tensors())
+        row = torch.empty(sum(t.nbytes for t in tensors), dtype=torch.uint8, device=stack.device)
+        if stack.kept:
+            _copy_(_slots(row, tensors), tensors)
+        dist.broadcast(row, group_src=stack.owner, group=self.group)
+        if not stack.kept:
+            _copy_(tensors, _slots(row, tensors))
         return found
 
 
-def _slots(row: Tensor, share: list[nn.Parameter]) -> list[Tensor]:
-    """Where the weights of a share lie in its bytes."""
-    sizes = [p.numel() * p.element_size() for p in share]
+def _widest_first(tensors: list[Any]) -> list[Any]:
+    """Bytes in this order have every element at a multiple of its size."""
+    return sorted(tensors, key=lambda t: -t.element_size())
+
+
+def _slots(row: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """Where these tensors lie in their bytes."""
+    sizes = [t.nbytes for t in tensors]
     parts = row[: sum(sizes)].split(sizes)
-    return [part.view(p.dtype).view(p.shape) for part, p in zip(parts, share, strict=True)]
+    return [part.view(t.dtype).view(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
-def _copy(weights: list[nn.Parameter], slots: list[Tensor], *, back: bool) -> None:
-    if weights:
+def _copy_(targets: list[Tensor], sources: list[Tensor]) -> None:
+    if targets:
         foreach: Any = torch  # its fused list operations have no public names
-        live = [p.detach() for p in weights]
-        foreach._foreach_copy_(*((live, slots) if back else (slots, live)))
+        foreach._foreach_copy_(targets, sources)
