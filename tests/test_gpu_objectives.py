@@ -4,8 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_gpu_training import compare
-from training_cases import OnePoisoned, TensorSupply, power_cut, run, without_labels
+from training_cases import (
+    OnePoisoned,
+    does_not_wait,
+    gpu_agrees_with_cpu,
+    graph_equals_eager,
+    resumes_to_the_bit,
+    run,
+    without_labels,
+)
 
 from wellcond import recipes
 from wellcond.config import OptimConfig
@@ -13,8 +20,7 @@ from wellcond.data.masking import patch_order
 from wellcond.data.multicrop import MultiCrop
 from wellcond.data.randomness import keys
 from wellcond.runs import Run
-from wellcond.training import train, trainer
-from wellcond.training.processes import process_group
+from wellcond.training import train
 
 pytestmark = pytest.mark.gpu
 OBJECTIVES = ("mae", "dino")
@@ -31,39 +37,20 @@ def config(name, **changes):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_graph_equals_eager_to_the_bit(name, precision, accumulate, tmp_path):
     base = config(name, precision=precision, accumulate=accumulate)
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    compare(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_resumed_on_the_gpu_to_the_bit(name, tmp_path, monkeypatch):
     base = config(name, precision="bf16")
-    run(base, tmp_path / "straight")
-    with power_cut(monkeypatch, at=7):
-        run(base, tmp_path / "run")
-    run(base, tmp_path / "run")
-    compare(tmp_path / "run", tmp_path / "straight")
+    resumes_to_the_bit(base, tmp_path, monkeypatch, at=7)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_an_ordinary_step_does_not_wait_for_the_gpu(name, graph, tmp_path):
     base = config(name, graph=graph, deterministic=False, epochs=20)
-    (tmp_path / "run").mkdir()
-    with process_group("cuda", base.batch_size, 1) as processes:
-        work = trainer.Trainer(base, Run(tmp_path / "run"), TensorSupply(base, processes), processes)
-        work.restore()
-        for _ in range(6):
-            work.advance(stop=False)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for _ in range(20):
-                work.advance(stop=False)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        work.close()
+    does_not_wait(base, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -75,11 +62,7 @@ def test_a_bad_batch_leaves_teacher_and_centre_finite(name, tmp_path):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_gpu_and_cpu_agree_in_float64(name, tmp_path):
     base = config(name, precision="float64", deterministic=False)
-    base = replace(base, model=replace(base.model, drop_path=0.0))
-    run(base, tmp_path / "gpu")
-    run(replace(base, device="cpu", graph="off"), tmp_path / "cpu")
-    one, two = ([row["loss"] for row in Run(tmp_path / where).rows() if "loss" in row] for where in ("gpu", "cpu"))
-    assert one == pytest.approx(two, rel=1e-4)  # the learning rate is float32 on the GPU
+    gpu_agrees_with_cpu(base, tmp_path, rel=1e-4)
 
 
 @pytest.mark.slow

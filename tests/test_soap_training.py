@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from training_cases import OnePoisoned, TensorSupply, final, finish, power_cut, run, start, tiny
+from training_cases import OnePoisoned, final, finish, passing_fault, power_cut, run, start, tiny
 
 from wellcond.config import OptimConfig, TrainConfig, from_json, to_json
 from wellcond.optim import build_updates
@@ -103,13 +103,7 @@ def test_a_bad_step_leaves_weights_and_statistics_as_they_were(tmp_path, monkeyp
 def test_rolled_back_to_the_beginning_it_builds_its_bases_again(tmp_path, monkeypatch):
     config = replace(CONFIG, max_bad_steps=3, checkpoint_every=100)
     run(config, tmp_path / "straight")
-    prepare, calls = TensorSupply.prepare, iter(range(1000))
-
-    def passing(self, inputs):
-        images, labels = prepare(self, inputs)
-        return (images * float("nan") if 8 <= next(calls) < 14 else images), labels
-
-    monkeypatch.setattr(TensorSupply, "prepare", passing)
+    passing_fault(monkeypatch, range(8, 14))
     run(config, tmp_path / "run")
     assert final(tmp_path / "run")["optimizer.safetensors"] == final(tmp_path / "straight")["optimizer.safetensors"]
 

@@ -296,7 +296,7 @@ def test_a_folder_of_sets(tmp_path, capsys):
     parquet_set(tmp_path / "data" / "cifar10", 40)
     status, content = reproduce("asa-fig6", tmp_path, "--data", tmp_path / "data")
     assert status == 0 and content["runs"][0]["data"]["train"] == 40 and content["images"] == "cifar10"
-    assert content["command"] == f"wellcond reproduce asa-fig6 --seeds 1 --data data --out {tmp_path.name} --quick"
+    assert content["command"] == "wellcond reproduce asa-fig6 --seeds 1 --data data --quick"
     assert str(tmp_path) not in json.dumps(content)
     status, _ = reproduce("asa-fig2", tmp_path, "--data", tmp_path / "data")
     assert status == 2 and "asa-fig2 needs tiny-imagenet; give --data" in capsys.readouterr().err

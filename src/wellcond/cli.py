@@ -61,6 +61,7 @@ VERBS = {
         needs="run directories: wellcond report runs/*",
     ),
     "demo": Verb("DemoConfig", "demo", "gray pictures and train small ViTs on them, with and without skips"),
+    "app": Verb("AppConfig", "app", "the same in the browser: gray a photo, diagnose a model, watch a run train"),
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",

@@ -33,7 +33,7 @@ def run(config: DiagnoseConfig) -> int:
     html, json = _outputs(config)
     source = open_source(config.data, length=config.images, seed=config.seed)
     compare = _read_other(config.compare) if config.compare else None
-    diagnosis = _measure(config, source)
+    diagnosis = measure(config, source)
     _show(diagnosis, config)  # first, so that it is seen even if the disk is full
     if json:
         diagnosis.to_json(json)
@@ -73,7 +73,8 @@ def _read_other(path: Path) -> "Diagnosis":
         raise ValueError(f"compare: {error}") from None
 
 
-def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis | Verification":
+def measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis | Verification":
+    """The diagnosis that the config asks for, of pictures of the source; nothing is written."""
     import torch
 
     from ..data.batches import Preprocessing, image_batches

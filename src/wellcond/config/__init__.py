@@ -3,7 +3,8 @@
 A config is complete and frozen: what is written to `config.json` is all that a verb needs to run again.
 The docstring under a field is its help text on the command line.
 
-    verbs      GrayConfig, DiagnoseConfig, ReportConfig, DemoConfig, BenchConfig, RecipesConfig, ReproduceConfig
+    verbs      GrayConfig, DiagnoseConfig, ReportConfig, DemoConfig, AppConfig, BenchConfig, RecipesConfig,
+               ReproduceConfig
     model      ModelConfig, GrayingConfig, InitConfig: what is trained
     data       DataConfig, AugmentConfig: on what
     objectives MAEConfig, DINOConfig: what is learned without labels
@@ -17,6 +18,7 @@ from wellcond.config.model import GrayingConfig, InitConfig, ModelConfig
 from wellcond.config.objectives import DINOConfig, MAEConfig
 from wellcond.config.training import MAY_CHANGE, OptimConfig, TrainConfig
 from wellcond.config.verbs import (
+    AppConfig,
     BenchConfig,
     DemoConfig,
     DiagnoseConfig,
@@ -30,6 +32,7 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "MAY_CHANGE",
+    "AppConfig",
     "AugmentConfig",
     "BenchConfig",
     "DINOConfig",

@@ -182,6 +182,31 @@ class ReportConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AppConfig:
+    """Try it in the browser: gray a photo, diagnose a model, watch a run train.
+
+    wellcond app --runs runs        then open the address that it prints; Ctrl-C ends it
+    """
+
+    runs: Path = Path("runs")
+    """The runs under this folder can be watched; no other file is served."""
+    host: str = "127.0.0.1"
+    """Where to listen; 0.0.0.0: for everyone on the network, and there is no password."""
+    port: int = 7860
+    """Port; the next free one where it is taken."""
+    max_upload: int = 512
+    """Largest photo or file of weights that is taken, in MB."""
+
+    def __post_init__(self) -> None:
+        if not self.host.strip():
+            raise ValueError(f"host is {self.host!r}; give an address, for example 127.0.0.1")
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port is {self.port}; choose 1 to 65535, for example 7860")
+        if self.max_upload < 1:
+            raise ValueError(f"max upload is {self.max_upload}; choose 1 MB or more, for example 512")
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchConfig:
     """Time one of our parts against what a user would pick otherwise; writes bench-*.json."""
 

@@ -94,7 +94,7 @@ FIG1B = TrainingClaim(
         "if SA(X) lies above "
         f"each of the other three by more than {FAR:g}, with the whole 95 % interval over seeds."
     ),
-    scaled_down=f"{EPOCHS} epochs; 16 pictures instead of a tenth of the validation set.",
+    scaled_down="16 pictures instead of a tenth of the validation set.",
     experiments={"softmax/none": Experiment(recipe=VIT)},
     quick=("softmax/none",),
     judge=judge_sums,
@@ -149,7 +149,7 @@ FIG3TO5 = TrainingClaim(
         "lies above X + SA(X) by an interval above 0; Figs. 4 and 5: if κ after the SABs ends lower with graying, by "
         "an interval under 0. Differences seed by seed, with Student's 95 % interval."
     ),
-    scaled_down=f"{EPOCHS} epochs; ViT-Tiny also for Fig. 5, which is of ViT-B; ε is 0.7 (SVD) and 0.95 (DCT).",
+    scaled_down="ViT-Tiny also for Fig. 5, which is of ViT-B; ε is 0.7 (SVD) and 0.95 (DCT).",
     experiments=_layers(),
     quick=("softmax/none", "softmax/no-sab-skip", "softmax/dct", "linear/none"),
     judge=judge_layers,

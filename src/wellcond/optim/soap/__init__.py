@@ -22,9 +22,8 @@ precision each part needs:
 | power step, every 10th      | 2 S₃ / 10 = 0.18 T   | float64 | float32 drowns eigenvalues under 1e-7 of the largest  |
 | QR by Cholesky, as often    | 10/3 S₃ / 10 = 0.3 T | float64 | squares a condition number of 4e3 and more            |
 
-On an H200 (float32 and float64 about 55 TFLOP/s each, TF32 350, Cholesky 4) this predicts 7 + 20 ms, and 4 ms for the
-elementwise parts: 31 ms beside the 140 ms of a training step with batch 512. In float32 the first two rows alone would
-take 43 ms; torch's Householder QR of all bases about 1.4 s, 140 ms of each step.
+So the first two rows want tensor cores and the last two want to be rare. What it takes in time is not measured yet
+(`wellcond bench soap`).
 """
 
 from wellcond.optim.soap.optimizer import SOAP
