@@ -6,13 +6,16 @@ import warnings
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
-from test_soap import Gradients, statistics
+from soap_cases import Gradients
+from test_soap import statistics
 from training_cases import OnePoisoned, does_not_wait, graph_equals_eager, resumes_to_the_bit, run, same_bits, tiny
 
 from wellcond.config import OptimConfig
 from wellcond.optim.soap import SOAP
 from wellcond.optim.soap.bases import cholesky_qr, next_basis
+from wellcond.optim.soap.sharing import Sharing
 from wellcond.training import checkpoints, train
 
 pytestmark = pytest.mark.gpu
@@ -102,3 +105,31 @@ def test_a_bad_batch_is_skipped(graph, overlap, tmp_path):
         assert all(tensor.isfinite().all() for tensor in load_file(path / f"{file}.safetensors").values())
     counts = {t.item() for n, t in load_file(path / "optimizer.safetensors").items() if n.endswith("/step")}
     assert counts == {12.0}
+
+
+def test_a_group_of_one_rank_is_captured_like_none(tmp_path):
+    run(config(), tmp_path / "none")
+    where = torch.device("cuda", 0)
+    dist.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1, device_id=where)
+    try:
+        run(config(), tmp_path / "one")
+        group = dist.group.WORLD
+        assert group is not None
+        weights = [torch.randn(4, 3, device=where, dtype=dtype) for dtype in (torch.bfloat16, torch.float32)]
+        parameters = [torch.nn.Parameter(W) for W in weights]
+        optimizer = SOAP(parameters, process_group=group)
+        assert optimizer.sharing is None
+        sharing, stacks = Sharing(group), [stack for _, stack in optimizer.layout.stacks]
+        sharing.plan(stacks)
+        sharing.send_round_()
+        before = [p.detach().clone() for p in parameters]
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            sharing.send_round_()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert all(torch.equal(p, b) for p, b in zip(parameters, before, strict=True))
+        assert sharing.whole(stacks[0]) is stacks[0]
+    finally:
+        dist.destroy_process_group()
+    same_bits(tmp_path / "none", tmp_path / "one")

@@ -20,6 +20,7 @@ MAY_CHANGE = frozenset(
         "graph",
         "keep",
         "max_bad_steps",
+        "optim.shard",
         "parallel",
         "tensorboard",
     }
@@ -61,6 +62,8 @@ class OptimConfig:
     """soap: sides of a matrix longer than this are not rotated."""
     refresh: Literal["qr", "eigh"] = "qr"
     """soap: a power step and QR, or a full eigendecomposition (slower: every 100 steps)."""
+    shard: bool = True
+    """soap, several processes: each keeps the state of a share of the weights, and sends them round; false: of all."""
 
     def __post_init__(self) -> None:
         check_one_of("optim.name", self.name, ("adamw", "muon", "soap"))

@@ -3,12 +3,14 @@
 A weight W (m, n) with gradient G keeps L = E[G Gᵀ] and R = E[Gᵀ G], slow eigenbases Q_L and Q_R of them, and Adam's
 moments, the second one of the rotated gradient Q_Lᵀ G Q_R. The step is Adam's, rotated back.
 
-optimizer   SOAP: what torch calls, whose turn it is, ranks, state
+optimizer   SOAP: what torch calls, whose turn it is, state
+layout      which weights are one stack, whose they are, when their bases have their turn
 stacks      weights of one shape as one tensor: the ordinary step, which a CUDA graph can hold
 bases       the first eigenbasis, and one from the last by a power step and QR or by an eigendecomposition
-renewing    the bases whose turn it is, of one size at once, each rank its share
+renewing    the bases whose turn it is, of one size at once
 beside      on another stream, while the next step begins
 turns       work spread evenly over steps, and over ranks
+sharing     the weights shared out to ranks, which send them round after each step
 
 What it costs, counted for ViT-B (86 M parameters; S₂ = Σ mn(m+n) = 2.96e11, S₃ = Σ (m³+n³) = 8.78e11), and the
 precision each part needs:
