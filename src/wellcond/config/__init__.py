@@ -7,10 +7,12 @@ The docstring under a field is its help text on the command line.
     model      ModelConfig, GrayingConfig, InitConfig: what is trained
     data       DataConfig, AugmentConfig: on what
     objectives MAEConfig, DINOConfig: what is learned without labels
+    along      AlongConfig: judges at intervals of training
     training   TrainConfig, OptimConfig: how; one TrainConfig is one experiment
     encoding   to_json, from_json, to_command, changed_fields
 """
 
+from wellcond.config.along import AlongConfig
 from wellcond.config.data import IMAGENET_MEAN, IMAGENET_STD, AugmentConfig, DataConfig
 from wellcond.config.encoding import changed_fields, decode, from_json, to_command, to_json
 from wellcond.config.model import GrayingConfig, InitConfig, ModelConfig
@@ -30,6 +32,7 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "MAY_CHANGE",
+    "AlongConfig",
     "AugmentConfig",
     "BenchConfig",
     "DINOConfig",

@@ -18,6 +18,7 @@ from wellcond import results
 from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
 from wellcond.runs import Run
 from wellcond.training import checkpoints
+from wellcond.training.along import Along
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
@@ -64,9 +65,10 @@ def train(
         supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
+        along = Along(config, processes.device) if config.along.judges and processes.is_main else None
         if processes.is_main:
             _begin(run, config, processes)
-        trainer = Trainer(config, run, supply, processes)
+        trainer = Trainer(config, run, supply, processes, along)
         stack.callback(trainer.close)
         return Loop(trainer, wish, console if processes.is_main else None, stack).run()
 
@@ -154,6 +156,9 @@ class Loop:
         if last or (config.evaluate_every and epoch % config.evaluate_every == 0):
             trainer.account(trainer.records.drain())
             numbers |= trainer.evaluate()
+        if config.along.due(epoch, last):
+            trainer.account(trainer.records.drain())
+            numbers |= trainer.judge()
         if config.monitor_every and (last or epoch % config.monitor_every == 0):
             trainer.account(trainer.records.drain())
             self.teller.kappa, warning = trainer.monitor()
