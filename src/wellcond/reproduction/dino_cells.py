@@ -31,8 +31,8 @@ NEEDS = ("along", "judged", "maps")
 SIDE, SMALL = 160, 32  # of VOC pictures, the shorter one: 20 patches; of the quick version
 WHERE = ("bbox_source=voc2012",)
 SCALED = (
-    "ViT-Tiny and ViT-S with patches of 8 on Tiny-ImageNet at 64 px for ViT-S/16 on ImageNet-1K at 224 px; "
-    f"{EPOCHS} epochs for 300; 4096 prototypes, small crops of 32 px. "
+    "ViT-Tiny and ViT-S with patches of 8 on Tiny-ImageNet at 64 px for ViT-S/16 on ImageNet-1K at 224 px with 300 "
+    "epochs; 4096 prototypes for 65536, small crops of 32 px for 96; learning rates not looked for. "
 )
 SCALED_VOC = (
     f"The VOC 2012 pictures that show animals and have official boxes, at {SIDE} px, for all of VOC 2012: their "

@@ -66,7 +66,7 @@ def map_sections(content: dict[str, Any], *, source: str | None, quick: bool) ->
     shown = []
     for index, name in enumerate(names):
         if originals:
-            shown.append(Picture(pixels=originals[index], title=f"picture {index + 1}", note=name[-30:]))
+            shown.append(Picture(pixels=originals[index], title=f"picture {index + 1}", note=_file(name)))
         for variant, run in first.items():
             shown.append(Picture(pixels=_map(run["maps"]["png"][index]), title=told(variant), note=""))
     if not shown:
@@ -74,6 +74,14 @@ def map_sections(content: dict[str, Any], *, source: str | None, quick: bool) ->
     gallery = Gallery(pictures=shown, columns=len(first) + bool(originals))
     text = "The first pictures of the validation half, in the order of the file, and the first seed of each variant."
     return [Section(title="Maps, not chosen", text=text, items=[gallery])]
+
+
+def _file(name: str) -> str:
+    """
+    >>> _file("val-0.parquet row 3 (2008_004453.jpg)")
+    '2008_004453.jpg'
+    """
+    return name.rpartition("(")[2].removesuffix(")")
 
 
 def _map(png: str) -> np.ndarray:
