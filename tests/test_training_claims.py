@@ -313,7 +313,7 @@ def test_sets_that_are_not_given_are_left_out_and_said_so(tmp_path, capsys, monk
 @pytest.mark.parametrize(
     ("words", "told"),
     [(["--data", "nowhere"], "data is 'nowhere', which is no folder"),
-     (["--data", "mnist=x"], "the sets are cifar10, cifar100, fashion-mnist, tiny-imagenet"),
+     (["--data", "mnist=x"], "the sets are cifar10, cifar100, fashion-mnist, tiny-imagenet, voc2012"),
      (["--data", "cifar10=nowhere"], "data cifar10: there is no data at 'nowhere'"),
      (["--only", "no-sab-skp"], "did you mean no-sab-skip"),
      (["--epochs", "0"], "epochs is 0"),

@@ -9,10 +9,12 @@ The docstring under a field is its help text on the command line.
     data       DataConfig, AugmentConfig: on what
     objectives MAEConfig, DINOConfig: what is learned without labels
     hub        PushConfig, ExportConfig: what is published
+    along      AlongConfig: judges at intervals of training
     training   TrainConfig, OptimConfig: how; one TrainConfig is one experiment
     encoding   to_json, from_json, to_command, changed_fields
 """
 
+from wellcond.config.along import AlongConfig
 from wellcond.config.data import IMAGENET_MEAN, IMAGENET_STD, AugmentConfig, DataConfig
 from wellcond.config.encoding import changed_fields, decode, from_json, to_command, to_json
 from wellcond.config.hub import ExportConfig, PushConfig
@@ -34,6 +36,7 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "MAY_CHANGE",
+    "AlongConfig",
     "AppConfig",
     "AugmentConfig",
     "BenchConfig",

@@ -259,9 +259,15 @@ class ReproduceConfig:
         "asa-table2",
         "asa-table3",
         "asa-table4",
+        "asa-table5",
         "cts-rates",
         "cts-table1",
         "cts-fig1",
+        "cts-fig2",
+        "cts-fig3",
+        "cts-dense",
+        "cts-depth",
+        "cts-pca",
         "cts-init-depth",
         "cts-beyond",
     ]
@@ -277,7 +283,7 @@ class ReproduceConfig:
     quick: bool = False
     """A small version: does it run? Not for publishing."""
     data: tuple[str, ...] = ()
-    """Pictures to train on: a folder that holds cifar10/, tiny-imagenet/, …, or NAME=PATH for each set."""
+    """Pictures to train on, and to look at: a folder that holds cifar10/, tiny-imagenet/, …, or NAME=PATH for each."""
     runs: Path = Path("runs")
     """Folder of the run directories of claims that train."""
     epochs: int | None = None

@@ -168,7 +168,8 @@ def tiny_imagenet_dino_vit_tiny(*, epochs: int = 100, batch_size: int = 512) -> 
 
     command   wellcond train tiny-imagenet-dino-vit-tiny --data FOLDER    (train/ and val/, or parquet shards)
     variants  --model.cut-attention-skips --model.cut-mlp-skips --model.init.method skipless --model.init.alpha 1.8
-              --model.init.beta 1, --optim.name soap, --model.patch-size 4 --dino.local-size 28, --epochs 300
+              --model.init.beta 1, --optim.name soap, --model.patch-size 4 --dino.local-size 28, --epochs 300,
+              --along.judges knn segmentation=VOC discovery=VOC --along.every 5 (judged along the way)
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
     time      not measured
     expected  not measured
@@ -182,7 +183,8 @@ def tiny_imagenet_dino_vit_s(*, epochs: int = 100, batch_size: int = 512) -> Tra
 
     command   wellcond train tiny-imagenet-dino-vit-s --data FOLDER    (train/ and val/, or parquet shards)
     variants  --model.cut-attention-skips --model.cut-mlp-skips --model.init.method skipless --model.init.alpha 1.8
-              --model.init.beta 1, --optim.name soap, --model.patch-size 4 --dino.local-size 28, --epochs 300
+              --model.init.beta 1, --optim.name soap, --model.patch-size 4 --dino.local-size 28, --epochs 300,
+              --along.judges knn segmentation=VOC discovery=VOC --along.every 5 (judged along the way)
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
     time      not measured
     expected  not measured

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wellcond import report
-from wellcond.config import MAY_CHANGE, TrainConfig
+from wellcond.config import MAY_CHANGE, AlongConfig, TrainConfig
 from wellcond.runs_page.reading import Story
 
 # One meaning, one colour, in every report: gray as it is, red attention, violet MLP, blue SVD, orange DCT.
@@ -114,7 +114,7 @@ def _essence(config: TrainConfig) -> TrainConfig:
         top[name] = replace(
             part, **{f.name: f.default for f in dataclasses.fields(part) if f"{name}.{f.name}" in MAY_CHANGE}
         )
-    return replace(config, **top)
+    return replace(config, along=AlongConfig(), **top)
 
 
 def _styles(configs: Sequence[TrainConfig]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ checkpoints whole or not at all; state: what is in them; sharding: whole tensors
 processes   torchrun, DDP, FSDP2; signals: stop, save, requeue; surroundings: torch's global state
 supply      what is asked of data; models: a config's model; loading: load a run's model; adopting: start from one;
             exported: load what was pushed
+along       judges while it trains; subjects: a model and pictures for judges; pictures, annotated: those pictures
 monitoring  conditioning of every block while it trains; telling: bar, lines, TensorBoard
 """
 
