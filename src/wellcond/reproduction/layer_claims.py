@@ -80,7 +80,7 @@ def judge_sums(runs: Sequence[Run]) -> Judgement:
     shown = []
     for site in list(SITES)[1:]:
         values = list(by_seed(runs, variant, gap("sab_out", site)).values())
-        rows.append(row := mean_row(f"① less {SITES[site]}", "≈ 3", values))
+        rows.append(row := difference_row(f"log κ of ① less {SITES[site]}", 3.0, values))
         shown.append(None if row.interval is None else row.interval[0] > FAR)
     verdict = "reproduced" if all(shown) else "not decided" if None in shown else "not reproduced"
     return Judgement(rows=rows, verdict=f"SA(X) far worse conditioned than the three sums: {verdict}.")
