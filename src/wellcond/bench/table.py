@@ -52,7 +52,7 @@ def summary(results: Path) -> str:
     rows = []
     for result in _read(results):
         for bar in result["bars"]:
-            if bar["met"] is False or bar["name"] in HEADLINES and bar["met"]:
+            if bar["met"] is False or (bar["name"] in HEADLINES and bar["met"]):
                 rows.append([*_bar_cells(bar), _error(_decisive(bar, result["rows"]).get("error_fro"))])
     return _markdown(("promise", "bar", "measured", "by", "met", "error"), rows) if rows else NOTHING
 
