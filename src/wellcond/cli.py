@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import __version__
 
@@ -129,15 +129,24 @@ def _dispatch(arguments: list[str]) -> int:
     if name == "--version":
         print(f"wellcond {__version__}")
         return 0
-    if name not in VERBS:
-        kind = "option" if name.startswith("-") else "verb"
-        raise Mistake(f"unknown {kind} {name!r}; {_nearest(name, [*VERBS, '--help', '--version'])}")
-    config = _parse(name, rest)
+    config = parse(name, *rest)
     if config is None:
         return 0
     module = VERBS[name].module.format(what=getattr(config, "what", ""))
     status = import_module(f"{__package__}.{module}").run(config)
     return status if isinstance(status, int) else 0
+
+
+def parse(name: str, *arguments: str) -> Any:
+    """The config that a command line stands for, without running it; None when its help was asked for.
+
+    >>> parse("gray", "photo.jpg", "--method", "svd").epsilon
+    0.95
+    """
+    if name not in VERBS:
+        kind = "option" if name.startswith("-") else "verb"
+        raise Mistake(f"unknown {kind} {name!r}; {_nearest(name, [*VERBS, '--help', '--version'])}")
+    return _parse(name, list(arguments))
 
 
 def _overview() -> str:
