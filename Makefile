@@ -3,17 +3,18 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+BASE   := $(VENV)/.installed-base
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
 
-.PHONY: demo test check test-latest table docs clean
+.PHONY: demo test check test-latest table picture docs clean
 
-demo: $(STAMP)            ## the whole story in minutes, without data: demo/report.html
+demo: $(BASE)             ## the whole story in minutes, without data: demo/report.html
 	$(BIN)/wellcond demo
 
 test: $(STAMP)            ## the whole suite (GPU tests skip where there is no GPU)
 	$(PYTEST)
 
-check: $(STAMP)           ## lint, format, types, doctests
+check: $(STAMP) docs      ## lint, format, types, doctests, the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -25,16 +26,25 @@ test-latest:              ## the suite on the newest versions that pip finds
 table: $(STAMP)           ## README's results from results/*.json
 	$(BIN)/python -m wellcond.bench.table
 
-docs: $(STAMP)            ## README's picture, from computed numbers
+picture: $(STAMP)         ## README's picture, from computed numbers
 	$(BIN)/python docs/kappa.py
 
+docs: $(STAMP)            ## the site: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: it would not count the warnings
+
 clean:
-	rm -rf $(VENV) .venv-latest demo
+	rm -rf $(VENV) .venv-latest demo site
 
 CONSTRAINTS ?= -c constraints.txt
 
-$(STAMP): pyproject.toml constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS)
+
+$(BASE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "wellcond needs Python 3.11 or newer and found %d.%d; say make PYTHON=python3.11" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -e '.[dev]' $(CONSTRAINTS)
+	$(PIP) -e . $(CONSTRAINTS)
+	@touch $@
+
+$(STAMP): $(BASE)
+	$(PIP) -e '.[dev]' $(CONSTRAINTS)
 	@touch $@

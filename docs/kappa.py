@@ -1,4 +1,4 @@
-"""Draw README's picture, docs/kappa.png, from computed numbers:  make docs
+"""Draw README's picture, docs/kappa.png, from computed numbers:  make picture
 
 One generated picture, the same grayed by SVD and by DCT, and the three singular spectra.
 """

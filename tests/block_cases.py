@@ -193,7 +193,7 @@ def outcome(model, images, training=False):
     model.train(training).zero_grad()
     torch.manual_seed(7)
     out = model(images)
-    out = out[0] if isinstance(out, tuple) else out  # distilled DeiT in training: two heads
+    out = out[0] if isinstance(out, tuple | dict) else out  # distilled DeiT in training: two heads; transformers
     (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(out)).sum().backward()
     gradients = {name: p.grad for name, p in model.named_parameters()}
     return {"out": out.detach(), **gradients, **{f"buffer {k}": v.clone() for k, v in model.named_buffers()}}

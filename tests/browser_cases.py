@@ -1,9 +1,12 @@
 """The machine's own Chromium, driven by playwright, for the tests that open pages. No browser is downloaded."""
 
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+ARTEFACTS = Path(os.environ.get("WELLCOND_ARTEFACTS") or Path(__file__).parent / "artefacts")
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
@@ -43,3 +47,32 @@ def launched() -> Iterator:
         browser = engine.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
+
+
+@contextmanager
+def watched(browser: Any, written: dict[str, Path]) -> Iterator[Callable[..., Any]]:
+    """(name, …) → a page, drawn. At the end no page may have said anything, failed, or asked for another address."""
+    contexts, troubles = [], []
+
+    def open_page(name: str, viewport=DESKTOP, **options):
+        context = browser.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        page, address = context.new_page(), written[name].as_uri()
+
+        def asked(url: str) -> None:
+            if url != address and not url.startswith("data:"):
+                troubles.append(f"request: {url}")
+
+        page.on("console", lambda message: troubles.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
+        page.on("request", lambda request: asked(request.url))
+        page.goto(address)
+        page.wait_for_function(
+            "Array.from(document.querySelectorAll('.plot')).every(p => p.querySelector('.main-svg'))"
+        )
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not troubles, troubles

@@ -38,6 +38,12 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def decoded(tmp_path_factory) -> str:
+    """The option that keeps decoded pictures for all runs of the tests."""
+    return f"--data.cache={tmp_path_factory.mktemp('cache')}"
+
+
 @pytest.fixture(scope="module")
 def browser():
     """A running Chromium; asked for only by tests that need one."""
@@ -45,3 +51,12 @@ def browser():
 
     with launched() as started:
         yield started
+
+
+@pytest.fixture
+def opened(browser, written):
+    """(name, …) → the page that the test's module has `written` under that name; nothing may go wrong on it."""
+    from browser_cases import watched
+
+    with watched(browser, written) as open_page:
+        yield open_page

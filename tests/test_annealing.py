@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_cases import TensorSupply, final, power_cut, run, tiny
+from training_cases import TensorSupply, power_cut, resumes_to_the_bit, run, tiny
 
 import wellcond as wc
 from wellcond.blocks import adapted_blocks
@@ -93,11 +93,7 @@ def test_a_run_that_stops_half_way_loads_with_the_gain_it_had(tmp_path, monkeypa
 
 @pytest.mark.parametrize("at", [2, 6, 11])
 def test_resumed_to_the_same_bits(at, tmp_path, monkeypatch):
-    run(annealed(), tmp_path / "straight")
-    with power_cut(monkeypatch, at=at):
-        run(annealed(), tmp_path / "run")
-    run(annealed(), tmp_path / "run")
-    assert final(tmp_path / "run") == final(tmp_path / "straight")
+    resumes_to_the_bit(annealed(), tmp_path, monkeypatch, at=at)
 
 
 @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"])

@@ -340,9 +340,9 @@ def test_quick_train(quick_train):
     result, path = quick_train
     check_result(result, path)
     rows = {(r["part"], r["name"]): r for r in result["rows"]}
-    assert {part for part, _ in rows} == {"vit-tiny-32", "vit-tiny-64", "vit-base-224", "pipeline"}
+    assert {part for part, _ in rows} == {"vit-tiny-32", "vit-tiny-64", "vit-base-224", "dino-64", "pipeline"}
     assert not any("failed" in row for row in rows.values())
-    for part in ("vit-tiny-32", "vit-tiny-64", "vit-base-224"):
+    for part in ("vit-tiny-32", "vit-tiny-64", "vit-base-224", "dino-64"):
         bare, loop = rows[part, "constant batch"], rows[part, "loop"]
         assert loop["share"] == pytest.approx(bare["median_ms"] / loop["median_ms"])
     for method in ("dct", "svd"):
@@ -362,7 +362,7 @@ def test_every_bar_of_training_finds_its_row(quick_train):
     parts = {f"{part}-cuda": {"quick": False, "images": "parquet:x"} for part in train.PARTS}
     judged = {bar.name: bar.judge(rows, parts) for bar in train.BARS}
     assert all(verdict["met"] is not None for verdict in judged.values())
-    assert len({verdict["name"] for verdict in judged.values()}) == len(train.BARS) == 12
+    assert len({verdict["name"] for verdict in judged.values()}) == len(train.BARS) == 13
     lost = [{"name": "loop, svd fast inside", "failed": "out of memory", "method": "svd", "kind": "grayed"}]
     lost = [{"part": "vit-base-224", "device": "cuda", **row} for row in lost]
     kept = [row for row in rows if (row["part"], row["name"]) != ("vit-base-224", lost[0]["name"])]

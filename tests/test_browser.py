@@ -3,12 +3,11 @@
 Screenshots are left in tests/artefacts, or where WELLCOND_ARTEFACTS says.
 """
 
-import os
 import re
 from pathlib import Path
 
 import pytest
-from browser_cases import DESKTOP, NEEDS_CHROMIUM, PHONE
+from browser_cases import ARTEFACTS, DESKTOP, NEEDS_CHROMIUM, PHONE
 from diagnosis_cases import hostile, poor, rich
 from PIL import Image
 from test_report import EVIL, make_report
@@ -16,7 +15,6 @@ from test_report import EVIL, make_report
 from wellcond.diagnosis.page import build
 from wellcond.report import Figure, Report
 
-ARTEFACTS = Path(os.environ.get("WELLCOND_ARTEFACTS") or Path(__file__).parent / "artefacts")
 pytestmark = NEEDS_CHROMIUM
 
 REPORTS = {
@@ -33,36 +31,6 @@ REPORTS = {
 def written(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     return {name: make().write(folder / f"{name}.html") for name, make in REPORTS.items()}
-
-
-@pytest.fixture
-def opened(browser, written):
-    """(name, …) → a page on which nothing may go wrong: checked when the test ends."""
-    contexts, troubles = [], []
-
-    def open_page(name: str, viewport=DESKTOP, **options):
-        context = browser.new_context(viewport=viewport, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: troubles.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
-        page.on("request", lambda request: asked(request.url))
-        address = written[name].as_uri()
-
-        def asked(url: str) -> None:
-            if url != address and not url.startswith("data:"):
-                troubles.append(f"request: {url}")
-
-        page.goto(address)
-        page.wait_for_function(
-            "Array.from(document.querySelectorAll('.plot')).every(p => p.querySelector('.main-svg'))"
-        )
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def drawn(page) -> dict[str, int]:

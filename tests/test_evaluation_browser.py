@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser_cases import DESKTOP, NEEDS_CHROMIUM, PHONE
+from browser_cases import ARTEFACTS, NEEDS_CHROMIUM, PHONE
 
 from wellcond.data.procedural import procedural
 from wellcond.judging import page
@@ -45,30 +45,6 @@ def written(tmp_path_factory) -> dict[str, Path]:
     return {name: made.write(folder / f"{name}.html") for name, made in pages.items()}
 
 
-@pytest.fixture
-def opened(browser, written):
-    """(name, …) → a page on which nothing may go wrong: checked when the test ends."""
-    contexts, troubles = [], []
-
-    def open_page(name: str, viewport=DESKTOP, **options):
-        context = browser.new_context(viewport=viewport, **options)
-        contexts.append(context)
-        shown, address = context.new_page(), written[name].as_uri()
-        shown.on("console", lambda message: troubles.append(f"console: {message.text}"))
-        shown.on("pageerror", lambda error: troubles.append(f"error: {error}"))
-        shown.on("request", lambda r: None if r.url == address or r.url.startswith("data:") else troubles.append(r.url))
-        shown.goto(address)
-        shown.wait_for_function(
-            "Array.from(document.querySelectorAll('.plot')).every(p => p.querySelector('.main-svg'))"
-        )
-        return shown
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
-
-
 def section(shown, heading: str):
     return shown.locator("section", has=shown.get_by_role("heading", name=heading, exact=True))
 
@@ -87,7 +63,7 @@ def test_opens_without_error_on_a_desk_and_on_a_phone(name, charts, opened):
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
-def test_the_slider_shows_another_layer_of_every_model(opened, request):
+def test_the_slider_shows_another_layer_of_every_model(opened):
     shown = opened("two")
     objects = section(shown, "Objects found")
     assert captions(objects) == ["true boxes and mask", "layer 3", "layer 2"] * 2  # the shallower one shows its last
@@ -99,9 +75,8 @@ def test_the_slider_shows_another_layer_of_every_model(opened, request):
     segments = section(shown, "Segmentation")
     segments.get_by_label("layer").fill("4")
     assert captions(segments) == ["true classes", "multi-scale", "multi-scale"] * 2
-    folder = Path(__file__).parent / "artefacts"
-    folder.mkdir(exist_ok=True)
-    shown.screenshot(path=folder / "evaluation.png", full_page=True)
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    shown.screenshot(path=ARTEFACTS / "evaluation.png", full_page=True)
 
 
 def test_one_layer_has_no_slider_and_pictures_stand_side_by_side(opened):

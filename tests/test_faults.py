@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from training_cases import AllPoisoned, OnePoisoned, TensorSupply, final, power_cut, run, tiny
+from training_cases import AllPoisoned, OnePoisoned, final, passing_fault, power_cut, run, tiny
 
 from wellcond.config import OptimConfig
 from wellcond.runs import Log, Run
@@ -87,13 +87,7 @@ def test_bad_steps_in_a_row_roll_back_once_then_stop(tmp_path):
 def test_a_passing_fault_leaves_no_trace_in_the_metrics(tmp_path, monkeypatch):
     """Bad steps that do not come back after the rollback (a memory error): the run is one without them."""
     run(CONFIG, tmp_path / "straight")
-    prepare, calls = TensorSupply.prepare, iter(range(1000))
-
-    def passing(self, inputs):
-        images, labels = prepare(self, inputs)
-        return (images * float("nan") if 7 <= next(calls) < 10 else images), labels
-
-    monkeypatch.setattr(TensorSupply, "prepare", passing)
+    passing_fault(monkeypatch, range(7, 10))
     run(replace(CONFIG, max_bad_steps=3), tmp_path / "run")
     ours, theirs = final(tmp_path / "run"), final(tmp_path / "straight")
     assert ours["metrics.jsonl"] == theirs["metrics.jsonl"]

@@ -1,20 +1,31 @@
 """MAE and DINO on a GPU: graph and eager to the bit, resumed to the bit, no waits; crops as on the CPU."""
 
+import io
 from dataclasses import replace
 
+import numpy as np
+import pyarrow
 import pytest
 import torch
-from test_gpu_training import compare
-from training_cases import OnePoisoned, TensorSupply, power_cut, run, without_labels
+from PIL import Image
+from pyarrow import parquet
+from training_cases import (
+    OnePoisoned,
+    does_not_wait,
+    gpu_agrees_with_cpu,
+    graph_equals_eager,
+    resumes_to_the_bit,
+    run,
+    without_labels,
+)
 
 from wellcond import recipes
-from wellcond.config import OptimConfig
+from wellcond.config import AlongConfig, OptimConfig
 from wellcond.data.masking import patch_order
 from wellcond.data.multicrop import MultiCrop
 from wellcond.data.randomness import keys
 from wellcond.runs import Run
-from wellcond.training import train, trainer
-from wellcond.training.processes import process_group
+from wellcond.training import checkpoints, train
 
 pytestmark = pytest.mark.gpu
 OBJECTIVES = ("mae", "dino")
@@ -31,39 +42,20 @@ def config(name, **changes):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_graph_equals_eager_to_the_bit(name, precision, accumulate, tmp_path):
     base = config(name, precision=precision, accumulate=accumulate)
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    compare(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_resumed_on_the_gpu_to_the_bit(name, tmp_path, monkeypatch):
     base = config(name, precision="bf16")
-    run(base, tmp_path / "straight")
-    with power_cut(monkeypatch, at=7):
-        run(base, tmp_path / "run")
-    run(base, tmp_path / "run")
-    compare(tmp_path / "run", tmp_path / "straight")
+    resumes_to_the_bit(base, tmp_path, monkeypatch, at=7)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_an_ordinary_step_does_not_wait_for_the_gpu(name, graph, tmp_path):
     base = config(name, graph=graph, deterministic=False, epochs=20)
-    (tmp_path / "run").mkdir()
-    with process_group("cuda", base.batch_size, 1) as processes:
-        work = trainer.Trainer(base, Run(tmp_path / "run"), TensorSupply(base, processes), processes)
-        work.restore()
-        for _ in range(6):
-            work.advance(stop=False)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for _ in range(20):
-                work.advance(stop=False)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        work.close()
+    does_not_wait(base, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -75,11 +67,49 @@ def test_a_bad_batch_leaves_teacher_and_centre_finite(name, tmp_path):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_gpu_and_cpu_agree_in_float64(name, tmp_path):
     base = config(name, precision="float64", deterministic=False)
-    base = replace(base, model=replace(base.model, drop_path=0.0))
-    run(base, tmp_path / "gpu")
-    run(replace(base, device="cpu", graph="off"), tmp_path / "cpu")
-    one, two = ([row["loss"] for row in Run(tmp_path / where).rows() if "loss" in row] for where in ("gpu", "cpu"))
-    assert one == pytest.approx(two, rel=1e-4)  # the learning rate is float32 on the GPU
+    gpu_agrees_with_cpu(base, tmp_path, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_judges_along_the_way_leave_a_captured_step_alone(name, tmp_path):
+    """They read the model between replays, and put torch's generators back."""
+    write_set(tmp_path / "set")
+    words = tuple(f"{judge}={tmp_path / 'set'}" for judge in ("knn", "linear", "segmentation", "discovery", "pca"))
+    along = AlongConfig(judges=words, every=1, probe_epochs=2, segmentation_epochs=2)
+    base = config(name, precision="bf16")
+    run(base, tmp_path / "without")
+    run(replace(base, along=along, data=replace(base.data, cache=tmp_path / "cache")), tmp_path / "with")
+    for file in ("model", "optimizer", "random"):
+        ours, theirs = (last_tensors(tmp_path / out, file) for out in ("with", "without"))
+        assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours), file
+    rows = [row for row in Run(tmp_path / "with").rows() if row["kind"] == "judge"]
+    assert len(rows) == 2 * len(words) and all(row.get("top1", 1) is not None for row in rows)
+
+
+def write_set(folder):
+    """Ten pictures of noise in each half, with class, mask and box."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for half in ("train", "val"):
+        pixels, masks = rng.integers(0, 255, (10, 16, 16, 3)), rng.integers(0, 3, (10, 16, 16))
+        content = {
+            "image": [{"bytes": png(one), "path": str(i)} for i, one in enumerate(pixels)],
+            "mask": [{"bytes": png(one)} for one in masks],
+            "label": [i % 3 for i in range(10)],
+            "bbox": [[2, 2, 9, 12]] * 10,
+        }
+        parquet.write_table(pyarrow.table(content), folder / f"{half}-0.parquet")
+
+
+def png(pixels):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def last_tensors(out, file):
+    folder = Run(out).checkpoints
+    return checkpoints.read_tensors(folder / checkpoints.name_of(checkpoints.steps(folder)[0]), file)
 
 
 @pytest.mark.slow

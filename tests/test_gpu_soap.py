@@ -2,22 +2,21 @@
 
 import copy
 import warnings
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
-from test_soap import Gradients, statistics
-from training_cases import OnePoisoned, TensorSupply, final, power_cut, run, tiny
+from soap_cases import Gradients
+from test_soap import statistics
+from training_cases import OnePoisoned, does_not_wait, graph_equals_eager, resumes_to_the_bit, run, same_bits, tiny
 
 from wellcond.config import OptimConfig
 from wellcond.optim.soap import SOAP
 from wellcond.optim.soap.bases import cholesky_qr, next_basis
-from wellcond.runs import Run
-from wellcond.training import checkpoints, train, trainer
-from wellcond.training.processes import process_group
+from wellcond.optim.soap.sharing import Sharing
+from wellcond.training import checkpoints, train
 
 pytestmark = pytest.mark.gpu
 
@@ -33,11 +32,6 @@ def config(**changes):
     return tiny(
         **{"device": "cuda", "graph": "on", "deterministic": True, "ema": 0.9, "epochs": 3, "optim": optim, **changes}
     )
-
-
-def compare(one: Path, two: Path) -> None:
-    ours, theirs = final(one), final(two)
-    assert [name for name in ours if ours[name] != theirs[name]] == []
 
 
 def moved(problem: Gradients, device: str, **options) -> list[torch.Tensor]:
@@ -78,45 +72,26 @@ def test_qr_by_cholesky_on_the_gpu(n):
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_graph_equals_eager_to_the_bit(precision, overlap, tmp_path):
     base = config(precision=precision)
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    compare(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 def test_beside_the_next_step_are_the_bits_of_after_this_one(tmp_path, monkeypatch):
     for overlap in (False, True):
         monkeypatch.setitem(SOAP.__init__.__kwdefaults__, "overlap", overlap)
         run(config(precision="bf16"), tmp_path / str(overlap))
-    compare(tmp_path / "False", tmp_path / "True")
+    same_bits(tmp_path / "False", tmp_path / "True")
 
 
 @pytest.mark.parametrize("at", [1, 4, 8])
 def test_resumed_on_the_gpu_to_the_bit(at, overlap, tmp_path, monkeypatch):
     base = config(checkpoint_every=1, precision="bf16")
-    run(base, tmp_path / "straight")
-    with power_cut(monkeypatch, at=at):
-        run(base, tmp_path / "run")
-    run(base, tmp_path / "run")
-    compare(tmp_path / "run", tmp_path / "straight")
+    resumes_to_the_bit(base, tmp_path, monkeypatch, at=at)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 def test_a_step_does_not_wait_for_the_gpu(graph, overlap, tmp_path):
     base = config(graph=graph, deterministic=False, epochs=20)
-    (tmp_path / "run").mkdir()
-    with process_group("cuda", base.batch_size, 1) as processes:
-        work = trainer.Trainer(base, Run(tmp_path / "run"), TensorSupply(base, processes), processes)
-        work.restore()
-        for _ in range(8):
-            work.advance(stop=False)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for _ in range(20):
-                work.advance(stop=False)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        work.close()
+    does_not_wait(base, tmp_path / "run", warm_up=8)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
@@ -130,3 +105,31 @@ def test_a_bad_batch_is_skipped(graph, overlap, tmp_path):
         assert all(tensor.isfinite().all() for tensor in load_file(path / f"{file}.safetensors").values())
     counts = {t.item() for n, t in load_file(path / "optimizer.safetensors").items() if n.endswith("/step")}
     assert counts == {12.0}
+
+
+def test_a_group_of_one_rank_is_captured_like_none(tmp_path):
+    run(config(), tmp_path / "none")
+    where = torch.device("cuda", 0)
+    dist.init_process_group("nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1, device_id=where)
+    try:
+        run(config(), tmp_path / "one")
+        group = dist.group.WORLD
+        assert group is not None
+        weights = [torch.randn(4, 3, device=where, dtype=dtype) for dtype in (torch.bfloat16, torch.float32)]
+        parameters = [torch.nn.Parameter(W) for W in weights]
+        optimizer = SOAP(parameters, process_group=group)
+        assert optimizer.sharing is None
+        sharing, stacks = Sharing(group), [stack for _, stack in optimizer.layout.stacks]
+        sharing.plan(stacks)
+        sharing.send_round_()
+        before = [p.detach().clone() for p in parameters]
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            sharing.send_round_()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert all(torch.equal(p, b) for p, b in zip(parameters, before, strict=True))
+        assert sharing.whole(stacks[0]) is stacks[0]
+    finally:
+        dist.destroy_process_group()
+    same_bits(tmp_path / "none", tmp_path / "one")

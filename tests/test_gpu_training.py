@@ -2,14 +2,24 @@
 
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import OnePoisoned, TensorSupply, final, power_cut, run, tiny
+from training_cases import (
+    OnePoisoned,
+    TensorSupply,
+    does_not_wait,
+    gpu_agrees_with_cpu,
+    graph_equals_eager,
+    resumes_to_the_bit,
+    run,
+    same_bits,
+    tiny,
+)
 
-from wellcond.bench.loop import measure
+from wellcond.bench.loop import ConstantSupply, bare_stretch, beside, open_trainer, whole_stretch
+from wellcond.bench.timing import HostClock, interleave
 from wellcond.config import OptimConfig
 from wellcond.runs import Run
 from wellcond.training import checkpoints, train, trainer
@@ -23,21 +33,13 @@ def config(**changes):
     return tiny(**{"device": "cuda", "graph": "on", "deterministic": True, "ema": 0.9, "epochs": 2, **changes})
 
 
-def compare(one: Path, two: Path) -> None:
-    ours, theirs = final(one), final(two)
-    assert ours.keys() == theirs.keys()
-    assert [name for name in ours if ours[name] != theirs[name]] == []
-
-
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("drop_path", [0.0, 0.2])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_graph_equals_eager_to_the_bit(precision, drop_path, accumulate, tmp_path):
     base = config(precision=precision, accumulate=accumulate)
     base = replace(base, model=replace(base.model, drop_path=drop_path))
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    compare(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -45,39 +47,20 @@ def test_annealed_skips_are_not_kept_by_a_graph(compiled, tmp_path):
     base = config(compile=compiled)
     cut = {"cut_attention_skips": True, "cut_mlp_skips": True, "anneal_skips": 0.8, "drop_path": 0.0}
     base = replace(base, model=replace(base.model, **cut))
-    run(base, tmp_path / "graph")
-    run(replace(base, graph="off"), tmp_path / "eager")
-    compare(tmp_path / "graph", tmp_path / "eager")
+    graph_equals_eager(base, tmp_path)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 @pytest.mark.parametrize("at", [4, 7])
 def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):
     base = config(graph=graph, precision="bf16")
-    run(base, tmp_path / "straight")
-    with power_cut(monkeypatch, at=at):
-        run(base, tmp_path / "run")
-    run(base, tmp_path / "run")
-    compare(tmp_path / "run", tmp_path / "straight")
+    resumes_to_the_bit(base, tmp_path, monkeypatch, at=at)
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 def test_an_ordinary_step_does_not_wait_for_the_gpu(graph, tmp_path):
     base = config(graph=graph, deterministic=False, epochs=20)
-    (tmp_path / "run").mkdir()
-    with process_group("cuda", base.batch_size, 1) as processes:
-        work = trainer.Trainer(base, Run(tmp_path / "run"), TensorSupply(base, processes), processes)
-        work.restore()
-        for _ in range(6):
-            work.advance(stop=False)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for _ in range(20):
-                work.advance(stop=False)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        work.close()
+    does_not_wait(base, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("name", "graph"), [("adamw", "on"), ("adamw", "off"), ("muon", "auto")])
@@ -129,7 +112,7 @@ def test_a_step_that_cannot_be_captured_is_run_as_it_is(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(replace(base, graph="off"), tmp_path / "eager", open_supply=TensorSupply)
-    compare(tmp_path / "waiting", tmp_path / "eager")
+    same_bits(tmp_path / "waiting", tmp_path / "eager")
 
 
 def test_muon_falls_back_with_one_line(tmp_path):
@@ -140,11 +123,7 @@ def test_muon_falls_back_with_one_line(tmp_path):
 
 def test_gpu_and_cpu_agree_in_float64(tmp_path):
     base = config(precision="float64", deterministic=False)
-    base = replace(base, model=replace(base.model, drop_path=0.0))
-    run(base, tmp_path / "gpu")
-    run(replace(base, device="cpu", graph="off"), tmp_path / "cpu")
-    one, two = ([row["loss"] for row in Run(tmp_path / where).rows() if "loss" in row] for where in ("gpu", "cpu"))
-    assert one == pytest.approx(two, rel=1e-5)  # the learning rate is float32 on the GPU
+    gpu_agrees_with_cpu(base, tmp_path, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -157,11 +136,16 @@ def test_compiled_and_captured(tmp_path):
     assert one == pytest.approx(two, rel=1e-3)
 
 
-def test_the_loop_costs_little_over_the_bare_step(tmp_path, capsys):
-    """Only that it runs and prints; the bar is for `wellcond.bench.loop` on an idle GPU."""
+def test_stretches_of_the_loop_and_of_its_bare_step(tmp_path):
+    """Only that both are captured and run; the bar is that of `wellcond bench train`, on an idle GPU."""
     base = config(deterministic=False, epochs=1000, precision="bf16")
     with process_group("cuda", base.batch_size, 1) as processes:
-        timings, how = measure(base, processes, TensorSupply(base, processes), tmp_path, rounds=3, steps=5)
-    assert how == "CapturedStep" and set(timings) == {"constant batch", "loop"}
-    with capsys.disabled():
-        print({name: f"{timing.median / 5:.3f} ms a step" for name, timing in timings.items()})
+        supply = TensorSupply(base, processes)
+        loop = open_trainer(base, supply, processes, tmp_path / "loop")
+        loop.advance(stop=False)  # capture
+        bare = beside(loop, ConstantSupply(supply))
+        calls = {"constant batch": bare_stretch(bare, 5), "loop": whole_stretch(loop, 5)}
+        timings = interleave(calls, rounds=3, warmup=1, clock=HostClock())
+        assert isinstance(loop.step, CapturedStep) and isinstance(bare.step, CapturedStep)
+        assert all(timing.median > 0 for timing in timings.values())
+        loop.close()

@@ -20,8 +20,8 @@ FLOORS = {
     6: {"data", "evaluation", "monitor", "objectives", "optim"},
     7: {"runs_page", "training"},
     8: {"checkup", "judging", "photos", "recipes"},
-    9: {"bench", "demo", "reproduction"},
-    10: {"cli"},
+    9: {"bench", "demo", "hub", "reproduction"},
+    10: {"app", "cli"},
     11: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
@@ -123,15 +123,21 @@ def test_torch_is_not_imported_before_work_begins():
     modules += ["wellcond.data.procedural", "wellcond.data.files", "wellcond.bench.table"]
     modules += ["wellcond.data.cache", "wellcond.data.splits"]
     modules += ["wellcond.recipes", "wellcond.recipes.showing", "wellcond.recipes.starting", "wellcond.judging"]
-    modules += ["wellcond.data.sources", "wellcond.data.parquet", "wellcond.data.reading", "wellcond.checkup"]
+    modules += [
+        "wellcond.data.sources",
+        "wellcond.data.parquet",
+        "wellcond.data.reading",
+        "wellcond.checkup",
+        "wellcond.app",
+    ]
     modules += ["wellcond.results", "wellcond.reproduction"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_help_imports_neither_torch_nor_tyro():
+def test_help_imports_neither_torch_nor_tyro_nor_gradio():
     code = (
         "import sys; from wellcond.cli import main; main(['--help']); "
-        "sys.exit(bool({'torch', 'tyro', 'numpy'} & set(sys.modules)))"
+        "sys.exit(bool({'torch', 'tyro', 'numpy', 'gradio'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0

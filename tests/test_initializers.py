@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import numpy as np
+import oracles
 import pytest
 import timm
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 
 import wellcond as wc
 from wellcond.blocks import matrices_of
+from wellcond.initializers.drawing import factors
 
 REFUSED = ("cait", "xcit", "pvt", "convmixer")
 FIT = [family for family in MODELS if not family.name.startswith(REFUSED)]
@@ -119,6 +121,23 @@ def test_queries_and_keys_are_the_best_approximation_of_each_heads_own_matrix(al
         for shape in ((192, 48), (192, 48)):
             torch.randn(*shape, dtype=torch.float64, generator=g)
     assert not alpha or min(np.abs(a - b).max() for a in products for b in products if a is not b) > 0.01
+
+
+@pytest.mark.parametrize("rank", [2, 6])
+@pytest.mark.parametrize("tail", [(1.0, 0.5, 0.1), (1e-3, 1e-5, 1e-12), (1e-9, 0.0, 0.0), (0.0, 0.0, 0.0)])
+def test_factors_of_matrices_that_are_nearly_or_wholly_singular(tail, rank):
+    sigma = np.array([4.0, 3.0, 2.0, *tail])
+    M, U, V = oracles.prescribed(6, 6, sigma, np.random.default_rng(0))
+    L, R = (factor.numpy() for factor in factors(torch.from_numpy(M), rank))
+    np.testing.assert_allclose(L @ R.T, (U * sigma)[:, :rank] @ V[:, :rank].T, rtol=0, atol=1e-12)
+    large = sigma[:rank] > 1e-4
+    for W in (L[:, large], R[:, large]):
+        np.testing.assert_allclose(W.T @ W, np.diag(sigma[:rank][large]), rtol=0, atol=1e-10)
+    assert all(np.abs(factor).max() < 3 for factor in (L, R)), "what is drowned does not blow up"
+
+
+def test_factors_of_nothing():
+    assert all(factor.abs().max() < 1e-6 for factor in factors(torch.zeros(3, 3, dtype=torch.float64), 2))
 
 
 def test_uniform_z_has_the_variance_of_the_normal_one():

@@ -10,7 +10,18 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from training_cases import OnePoisoned, TensorSupply, final, finish, power_cut, run, start, tiny, without_labels
+from training_cases import (
+    OnePoisoned,
+    TensorSupply,
+    final,
+    finish,
+    power_cut,
+    resumes_to_the_bit,
+    run,
+    start,
+    tiny,
+    without_labels,
+)
 
 import wellcond
 from wellcond import recipes
@@ -99,11 +110,7 @@ def test_skipless_with_soap_resumes_to_the_bit(name, tmp_path, monkeypatch):
     base = config(name, optim=replace(OPTIM, name="soap", precondition_frequency=2))
     model = replace(base.model, cut_attention_skips=True, cut_mlp_skips=True, init=InitConfig(method="skipless"))
     base = replace(base, model=model)
-    run(base, tmp_path / "straight")
-    with power_cut(monkeypatch, at=8):
-        run(base, tmp_path / "run")
-    run(base, tmp_path / "run")
-    assert final(tmp_path / "run") == final(tmp_path / "straight")
+    resumes_to_the_bit(base, tmp_path, monkeypatch, at=8)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

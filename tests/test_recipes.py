@@ -1,7 +1,10 @@
 """Recipes: complete, the papers' values, each with an honest card, and each trains on a stand-in of its own data."""
 
 import dataclasses
+import json
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from wellcond.config import AugmentConfig, TrainConfig, changed_fields, from_jso
 from wellcond.runs import Run
 from wellcond.training import build_model
 
+RESULTS = Path(__file__).parents[1] / "results"
 SUPERVISED = [name for name in NAMES if name not in WITHOUT_LABELS and name not in FINETUNE]
 IMAGENET = [name for name in SUPERVISED if name.startswith("imagenet")]
 SMALL = [name for name in SUPERVISED if not name.startswith(("imagenet", "procedural"))]
@@ -38,6 +42,18 @@ def test_a_card_says_what_a_card_says(name):
     assert words == {"command", "variants", "hardware", "time", "expected", "paper"}
     command = next(line for line in lines if line.startswith("command"))
     assert f"wellcond train {name} " in f"{command} "
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_card_expects_was_measured(name):
+    card = recipes.card(name)
+    expected = card[card.index("expected") : card.index("paper  ")]
+    if "not measured" in expected:
+        return
+    file, numbers = re.search(r"results/\S+\.json", expected), re.findall(r"\d+\.\d(?!\d)", expected)
+    assert file and numbers
+    rows = json.loads((RESULTS.parent / file[0]).read_text())["rows"]
+    assert set(numbers) <= {f"{row['value']:.1f}" for row in rows}
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -122,7 +122,7 @@ def test_runs_are_collected_from_elsewhere(tmp_path, capsys):
     assert not later.calls and len(content["runs"]) == 4 and content["seeds"] == [0, 1]
     told = capsys.readouterr().out
     assert "3 of 4 runs taken over" in told and "Still missing: a, seed 2; b, seed 2." in told
-    assert content["command"] == "wellcond reproduce asa-proxy --seeds 2 --out here"
+    assert content["command"] == "wellcond reproduce asa-proxy --seeds 2"
     for settings, words in ((Counting(size=2), "other settings .size 1, not 2."), (Counting(), "no .*nowhere")):
         with pytest.raises(ValueError, match=words):
             settings.run(tmp_path / "third", collect=(there if settings.size == 2 else tmp_path / "nowhere",))

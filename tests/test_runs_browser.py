@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser_cases import DESKTOP, NEEDS_CHROMIUM, PHONE
+from browser_cases import NEEDS_CHROMIUM, PHONE
 from run_cases import config, grayed, without_attention_skip, write_run
 
 from wellcond import demo, runs_page
@@ -39,30 +39,6 @@ def written(tmp_path_factory) -> dict[str, Path]:
 
 def _write(paths: list[Path], out: Path) -> Path:
     return runs_page.build(*runs_page.gather(paths))[0].write(out)
-
-
-@pytest.fixture
-def opened(browser, written):
-    """(name, …) → a page on which nothing may go wrong: checked when the test ends."""
-    contexts, troubles = [], []
-
-    def open_page(name: str, viewport=DESKTOP, **options):
-        context = browser.new_context(viewport=viewport, **options)
-        contexts.append(context)
-        page, address = context.new_page(), written[name].as_uri()
-        page.on("console", lambda message: troubles.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
-        page.on("request", lambda r: None if r.url == address or r.url.startswith("data:") else troubles.append(r.url))
-        page.goto(address)
-        page.wait_for_function(
-            "Array.from(document.querySelectorAll('.plot')).every(p => p.querySelector('.main-svg'))"
-        )
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def chart(page, heading: str):

@@ -2,8 +2,6 @@
 
 import copy
 import json
-import os
-import signal
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 import safetensors.torch
 import timm
 import torch
+from command_cases import TRAIN, terminated, trained
 from recipe_cases import stand_in
 from training_cases import final
 
@@ -23,42 +22,24 @@ from wellcond.cli import main
 from wellcond.config import InitConfig, ModelConfig, TrainConfig, from_json, to_json
 from wellcond.reproduction.experiments import essence, identity
 from wellcond.runs_page.groups import words
-from wellcond.training import build_model, trainer
+from wellcond.training import build_model
 
-TINY = ["--model.image-size=16", "--data.image-size=16", "--epochs=2", "--batch-size=8", "--monitor-images=2"]
-TINY += ["--model.options", "embed_dim", "16", "depth", "2", "num_heads", "2", "--device=cpu", "--log-every=1"]
-TINY += ["--data.train=procedural:24", "--data.val=procedural:11"]
 SKIPLESS = ["--model.init.method", "skipless", "--model.init.temperature", "1", "1.5", "--model.init.alpha", "1.8"]
 SKIPLESS += ["--model.activation", "centred-gelu", "--model.cut-attention-skips", "--model.cut-mlp-skips"]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> str:
-    return f"--data.cache={tmp_path_factory.mktemp('cache')}"
-
-
-@pytest.fixture(scope="module")
-def straight(cache, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("straight") / "run"
-    assert main(["train", "procedural-vit", *TINY, cache, "--out", str(out), *SKIPLESS]) == 0
-    return out
+def straight(decoded, tmp_path_factory) -> Path:
+    return trained(tmp_path_factory.mktemp("straight") / "run", decoded, *SKIPLESS)
 
 
 def weights_of(run: Path) -> Path:
     return max((run / "checkpoints").glob("step-*")) / "model.safetensors"
 
 
-def test_a_stopped_run_goes_on_to_the_same_bits(straight, cache, tmp_path, monkeypatch):
-    command = ["train", "procedural-vit", *TINY, cache, "--out", str(tmp_path / "run"), *SKIPLESS]
-    advance = trainer.Trainer.advance
-
-    def interrupted(self, stop):
-        if self.tally.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return advance(self, stop)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(trainer.Trainer, "advance", interrupted)
+def test_a_stopped_run_goes_on_to_the_same_bits(straight, decoded, tmp_path, monkeypatch):
+    command = [*TRAIN, decoded, "--out", str(tmp_path / "run"), *SKIPLESS]
+    with terminated(monkeypatch, at=3):
         assert main(command) == 75
     assert main(command) == 0
     assert final(tmp_path / "run") == final(straight)
@@ -179,8 +160,8 @@ def test_names_of_runs():
     assert words({"model.init.method": "default", "model.activation": "gelu"}) == []
 
 
-def test_a_family_without_an_initialization_is_one_line(cache, tmp_path, capsys):
-    command = ["train", "procedural-vit", *TINY, cache, "--out", str(tmp_path / "run"), "--model.name=cait_xxs24_224"]
+def test_a_family_without_an_initialization_is_one_line(decoded, tmp_path, capsys):
+    command = [*TRAIN, decoded, "--out", str(tmp_path / "run"), "--model.name=cait_xxs24_224"]
     assert main([*command, "--model.init.method", "skipless"]) == 2
     assert "talking heads" in capsys.readouterr().err
 

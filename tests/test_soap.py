@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import pytorch_optimizer
 import torch
+from soap_cases import Gradients
 from torch import nn
 
 import wellcond
@@ -72,22 +73,6 @@ def same_columns(ours, theirs, atol):
 
 def numpy_state(optimizer, p):
     return {key: value.numpy().copy() for key, value in optimizer.state[p].items()}
-
-
-class Gradients:
-    """Gradients with a spectrum that drifts, the same for every optimizer."""
-
-    def __init__(self, shapes, dtype=torch.float64, seed=0):
-        self.generator = torch.Generator().manual_seed(seed)
-        self.parameters = [nn.Parameter(self.draw(shape).to(dtype)) for shape in shapes]
-        self.scales = [self.draw(shape).exp() for shape in shapes]
-
-    def draw(self, shape):
-        return torch.randn(shape, dtype=torch.float64, generator=self.generator)
-
-    def fill(self):
-        for p, scale in zip(self.parameters, self.scales, strict=True):
-            p.grad = (self.draw(p.shape) * scale).to(p.dtype)
 
 
 @pytest.mark.parametrize("stagger", [False, True])

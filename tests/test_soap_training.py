@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file, save_file
-from test_soap import Gradients
-from training_cases import CONTEXT, OnePoisoned, TensorSupply, final, finish, power_cut, run, start, tiny
+from safetensors.torch import load_file
+from training_cases import OnePoisoned, final, finish, passing_fault, power_cut, run, start, tiny
 
-import wellcond
 from wellcond.config import OptimConfig, TrainConfig, from_json, to_json
 from wellcond.optim import build_updates
-from wellcond.optim.soap import renewing
 from wellcond.reproduction.experiments import identity
 from wellcond.runs import Run
 from wellcond.training import checkpoints, trainer
@@ -106,13 +103,7 @@ def test_a_bad_step_leaves_weights_and_statistics_as_they_were(tmp_path, monkeyp
 def test_rolled_back_to_the_beginning_it_builds_its_bases_again(tmp_path, monkeypatch):
     config = replace(CONFIG, max_bad_steps=3, checkpoint_every=100)
     run(config, tmp_path / "straight")
-    prepare, calls = TensorSupply.prepare, iter(range(1000))
-
-    def passing(self, inputs):
-        images, labels = prepare(self, inputs)
-        return (images * float("nan") if 8 <= next(calls) < 14 else images), labels
-
-    monkeypatch.setattr(TensorSupply, "prepare", passing)
+    passing_fault(monkeypatch, range(8, 14))
     run(config, tmp_path / "run")
     assert final(tmp_path / "run")["optimizer.safetensors"] == final(tmp_path / "straight")["optimizer.safetensors"]
 
@@ -135,43 +126,12 @@ def test_two_processes_equal_one(two, tmp_path):
             np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=0, atol=1e-10, err_msg=name)
 
 
-def test_two_processes_killed_and_resumed(two, tmp_path):
-    codes = finish(start(FLOAT64, tmp_path / "run", fault=("before a step", 13), rank=1, world_size=2))
-    assert codes[1] == -signal.SIGKILL
+@pytest.mark.parametrize(("fault", "rank"), [(("before a step", 13), 1), (("inside a file of a save", 8), 0)])
+def test_two_processes_killed_and_resumed(fault, rank, two, tmp_path):
+    codes = finish(start(FLOAT64, tmp_path / "run", fault=fault, rank=rank, world_size=2))
+    assert codes[rank] == -signal.SIGKILL
     assert finish(start(FLOAT64, tmp_path / "run", world_size=2)) == [0, 0]
     assert final(tmp_path / "run") == final(two)
-
-
-def shared_steps(rank: int, world_size: int, folder: str) -> None:
-    """Steps on gradients that all ranks have alike; each rank leaves its weights and state, and what it computed."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
-    group = dist.group.WORLD if world_size > 1 else None
-    problem = Gradients([(6, 4), (6, 4), (5, 5), (3, 2, 2, 2), (7,)])
-    optimizer = wellcond.SOAP(problem.parameters, lr=0.02, precondition_frequency=3, process_group=group)
-    compute, counted = renewing._compute_, []
-    renewing._compute_ = lambda places, how: counted.append(len(places)) or compute(places, how)
-    for _ in range(11):
-        problem.fill()
-        optimizer.step()
-    found = {f"{i}/{k}": v for i, p in enumerate(problem.parameters) for k, v in optimizer.state[p].items()}
-    found |= {str(i): p.detach() for i, p in enumerate(problem.parameters)} | {"counted": torch.tensor(sum(counted))}
-    save_file({name: t.clone() for name, t in found.items()}, f"{folder}/{rank}of{world_size}.safetensors")
-    dist.destroy_process_group()
-
-
-def test_ranks_share_the_refreshes_and_get_the_same_bits(tmp_path):
-    for world_size in (1, 2):
-        folder = tmp_path / str(world_size)
-        folder.mkdir()
-        workers = [CONTEXT.Process(target=shared_steps, args=(r, world_size, str(folder))) for r in range(world_size)]
-        for worker in workers:
-            worker.start()
-        assert finish(workers) == [0] * world_size
-    alone, first, second = (load_file(tmp_path / n[-1] / f"{n}.safetensors") for n in ("0of1", "0of2", "1of2"))
-    assert first.pop("counted") + second.pop("counted") == alone.pop("counted")
-    for name in alone:
-        assert torch.equal(first[name], second[name]), name
-        np.testing.assert_allclose(first[name].numpy(), alone[name].numpy(), rtol=0, atol=1e-12, err_msg=name)
 
 
 def test_shards_are_refused_in_one_line(tmp_path):

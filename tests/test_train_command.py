@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from command_cases import TRAIN, terminated, trained
 from recipe_cases import stand_in
 from training_cases import final, free_port
 
@@ -21,33 +21,21 @@ from wellcond.cli import main
 from wellcond.config import TrainConfig, from_json, to_json
 from wellcond.recipes.starting import parse
 from wellcond.runs import Run
-from wellcond.training import build_model, trainer
+from wellcond.training import build_model
 
-# 16 px, 2 blocks, 2 epochs of 3 steps
-TINY = ["--model.image-size=16", "--data.image-size=16", "--epochs=2", "--batch-size=8", "--monitor-images=2"]
-TINY += ["--model.options", "embed_dim", "16", "depth", "2", "num_heads", "2", "--device=cpu", "--log-every=1"]
-TINY += ["--data.train=procedural:24", "--data.val=procedural:11"]
 VARIANT = ["--model.graying.method", "dct", "--model.graying.epsilon", "0.9", "--model.cut-mlp-skips"]
 VARIANT += ["--model.attention", "linear", "--model.k", "4"]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> str:
-    return f"--data.cache={tmp_path_factory.mktemp('cache')}"
+def straight(decoded, tmp_path_factory) -> Path:
+    return trained(tmp_path_factory.mktemp("straight") / "run", decoded, *VARIANT)
 
 
-@pytest.fixture(scope="module")
-def straight(cache, tmp_path_factory) -> Path:
-    """A finished run."""
-    out = tmp_path_factory.mktemp("straight") / "run"
-    assert main(["train", "procedural-vit", *TINY, cache, "--out", str(out), *VARIANT]) == 0
-    return out
-
-
-def test_train_tells_where_things_are(straight, cache, capsys):
+def test_train_tells_where_things_are(straight, decoded, capsys):
     """The same command on a finished run changes nothing and tells again."""
     before = final(straight)
-    assert main(["train", "procedural-vit", *TINY, cache, "--out", str(straight), *VARIANT]) == 0
+    assert main([*TRAIN, decoded, "--out", str(straight), *VARIANT]) == 0
     captured = capsys.readouterr()
     assert "top-1" in captured.out and "metrics.jsonl" in captured.out and "wellcond evaluate" in captured.out
     assert final(straight) == before
@@ -101,24 +89,16 @@ def test_evaluate_names_the_checkpoint_that_it_loaded(place, capsys):
     assert "no whole checkpoint left; restore one" in capsys.readouterr().err
 
 
-def test_a_config_file_is_a_recipe(straight, cache, tmp_path, capsys):
+def test_a_config_file_is_a_recipe(straight, decoded, tmp_path, capsys):
     """The config.json of one run starts another one like it."""
     path = straight / "config.json"
     assert main(["train", str(path), "--device=cpu", "--out", str(tmp_path / "run")]) == 0
     assert final(tmp_path / "run") == final(straight)
 
 
-def test_a_stop_is_exit_75_and_the_same_command_goes_on(straight, cache, tmp_path, monkeypatch, capsys):
-    words = ["train", "procedural-vit", *TINY, cache, "--out", str(tmp_path / "run"), *VARIANT]
-    advance = trainer.Trainer.advance
-
-    def interrupted(self, stop):
-        if self.tally.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return advance(self, stop)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(trainer.Trainer, "advance", interrupted)
+def test_a_stop_is_exit_75_and_the_same_command_goes_on(straight, decoded, tmp_path, monkeypatch, capsys):
+    words = [*TRAIN, decoded, "--out", str(tmp_path / "run"), *VARIANT]
+    with terminated(monkeypatch, at=3):
         assert main(words) == 75
     assert "the same command continues" in capsys.readouterr().err
     assert main(words) == 0
@@ -126,21 +106,21 @@ def test_a_stop_is_exit_75_and_the_same_command_goes_on(straight, cache, tmp_pat
     assert final(tmp_path / "run") == final(straight)
 
 
-def test_divergence_is_exit_1(cache, tmp_path, monkeypatch, capsys):
+def test_divergence_is_exit_1(decoded, tmp_path, monkeypatch, capsys):
     def nan(*_):
         return torch.full((8, 3, 16, 16), float("nan")), torch.zeros(8, dtype=torch.long)
 
     monkeypatch.setattr("wellcond.training.feeding.ImageSupply.prepare", nan)
     words = ["--out", str(tmp_path / "run"), "--max-bad-steps", "2", "--optim.clip", "none"]
-    assert main(["train", "procedural-vit", *TINY, cache, *words]) == 1
+    assert main([*TRAIN, decoded, *words]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith("wellcond: ") and "lower optim.lr" in lines[-1]
     assert any(line.startswith("warning: step 0 skipped") for line in lines)
 
 
-def test_without_out_the_run_has_the_name_of_its_recipe(cache, tmp_path, monkeypatch, capsys):
+def test_without_out_the_run_has_the_name_of_its_recipe(decoded, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "procedural-vit", *TINY, cache, "--seed", "3", "--epochs", "1"]) == 0
+    assert main([*TRAIN, decoded, "--seed", "3", "--epochs", "1"]) == 0
     assert Run("runs/procedural-vit-seed3").read_summary() is not None
 
 
@@ -196,7 +176,6 @@ def place(tmp_path, monkeypatch, straight) -> Path:
     return tmp_path
 
 
-TRAIN = ["train", "procedural-vit", *TINY]
 BAD = {
     "no recipe": (["train"], ["a recipe first", "wellcond recipes"]),
     "option before the recipe": (["train", "--epochs", "3"], ["a recipe first"]),
@@ -247,10 +226,10 @@ BAD = {
 
 
 @pytest.mark.parametrize(("arguments", "words"), BAD.values(), ids=BAD.keys())
-def test_a_mistake_is_one_line_and_exit_2(arguments, words, place, cache, capsys, monkeypatch):
+def test_a_mistake_is_one_line_and_exit_2(arguments, words, place, decoded, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     before = files(place)
-    given = [*arguments, cache] if arguments[:2] == TRAIN[:2] else arguments
+    given = [*arguments, decoded] if arguments[:2] == TRAIN[:2] else arguments
     assert main(given) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -271,10 +250,10 @@ def test_a_run_with_more_classes_than_the_data_is_judged_but_not_with_fewer(plac
     assert "11 classes" in capsys.readouterr().err
 
 
-def test_torchrun(cache, tmp_path):
+def test_torchrun(decoded, tmp_path):
     """Two processes (gloo): only one of them talks, and the run can be loaded and judged."""
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    words += ["-m", "wellcond", "train", "procedural-vit", *TINY, cache, f"--out={tmp_path / 'run'}"]
+    words += ["-m", "wellcond", *TRAIN, decoded, f"--out={tmp_path / 'run'}"]
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -306,8 +285,8 @@ def test_a_run_keeps_the_whole_config(straight):
         ("procedural-vit", ["--pretrained", "nowhere"], "pretrained is 'nowhere', which is no run"),
     ],
 )
-def test_mistakes_without_labels_are_one_line(recipe, words, said, cache, tmp_path, capsys):
+def test_mistakes_without_labels_are_one_line(recipe, words, said, decoded, tmp_path, capsys):
     out = tmp_path / "run"
-    assert main(["train", recipe, "--data", "procedural:16", cache, *words, "--out", str(out)]) == 2
+    assert main(["train", recipe, "--data", "procedural:16", decoded, *words, "--out", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line and not out.exists()

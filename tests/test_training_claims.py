@@ -296,7 +296,7 @@ def test_a_folder_of_sets(tmp_path, capsys):
     parquet_set(tmp_path / "data" / "cifar10", 40)
     status, content = reproduce("asa-fig6", tmp_path, "--data", tmp_path / "data")
     assert status == 0 and content["runs"][0]["data"]["train"] == 40 and content["images"] == "cifar10"
-    assert content["command"] == f"wellcond reproduce asa-fig6 --seeds 1 --data data --out {tmp_path.name} --quick"
+    assert content["command"] == "wellcond reproduce asa-fig6 --seeds 1 --data data --quick"
     assert str(tmp_path) not in json.dumps(content)
     status, _ = reproduce("asa-fig2", tmp_path, "--data", tmp_path / "data")
     assert status == 2 and "asa-fig2 needs tiny-imagenet; give --data" in capsys.readouterr().err
@@ -313,7 +313,7 @@ def test_sets_that_are_not_given_are_left_out_and_said_so(tmp_path, capsys, monk
 @pytest.mark.parametrize(
     ("words", "told"),
     [(["--data", "nowhere"], "data is 'nowhere', which is no folder"),
-     (["--data", "mnist=x"], "the sets are cifar10, cifar100, fashion-mnist, tiny-imagenet"),
+     (["--data", "mnist=x"], "the sets are cifar10, cifar100, fashion-mnist, tiny-imagenet, voc2012"),
      (["--data", "cifar10=nowhere"], "data cifar10: there is no data at 'nowhere'"),
      (["--only", "no-sab-skp"], "did you mean no-sab-skip"),
      (["--epochs", "0"], "epochs is 0"),

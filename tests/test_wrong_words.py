@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from run_cases import config, write_run
-from torch import nn
 
 from wellcond import recipes
 from wellcond.cli import VERBS, main
@@ -19,7 +18,7 @@ from wellcond.recipes.starting import parse
 from wellcond.runs import Run
 from wellcond.training.loop import check_resume
 
-NEEDS_NOTHING = {"recipes", "demo"}  # whose bare command is a whole one
+NEEDS_NOTHING = {"recipes", "demo", "app"}  # whose bare command is a whole one
 QUICK = ["--quick", "--count", "1", "--size", "64"]
 
 TYPOS = {  # verb: (typed, option meant); every verb's own name is misspelt by the test itself
@@ -29,7 +28,9 @@ TYPOS = {  # verb: (typed, option meant); every verb's own name is misspelt by t
     "train": (["train", "procedural-vit", "--optim.lrx", "1"], "--optim.lr"),
     "evaluate": (["evaluate", "run", "--wiht", "knn"], "--with"),
     "report": (["report", "run", "--otu", "x.html"], "--out"),
+    "push": (["push", "run", "me/x", "--dyr-run"], "--dry-run"),
     "demo": (["demo", "--qiuck"], "--quick"),
+    "app": (["app", "--prot", "1"], "--port"),
     "bench": (["bench", "graying", "--devcie", "cpu"], "--device"),
     "reproduce": (["reproduce", "asa-kappa", "--sedes", "3"], "--seeds"),
 }
@@ -40,7 +41,9 @@ MISSING = {  # verb: (typed, words)
     "train": (["train", "nowhere.json"], ["'nowhere.json'", "wellcond recipes"]),
     "evaluate": (["evaluate", "nowhere", "--with", "knn"], ["'nowhere'", "name the --out"]),
     "report": (["report", "nowhere"], ["'nowhere'", "name run directories"]),
+    "push": (["push", "nowhere", "me/x", "--dry-run"], ["'nowhere'", "name the --out"]),
     "demo": (["demo", "--out", "text"], ["'text/report.html'", "name another folder"]),  # it reads no file
+    "app": (["app", "--runs", "text"], ["'text'", "name the folder"]),  # a folder that is not there may come
     "bench": (["bench", "tokencut", "--data", "nowhere"], ["'nowhere'", "a folder of images"]),
     "reproduce": (["reproduce", "asa-kappa", "--collect", "nowhere"], ["nowhere/asa-kappa.json", "name the folder"]),
 }
@@ -119,13 +122,12 @@ def files() -> dict[Path, bytes]:
 
 def test_every_verb_is_in_the_tables():
     assert set(TYPOS) == set(MISSING) == set(VERBS)
-    assert {name.split(",")[0] for name in PLACES} == set(VERBS) - {"recipes"}
+    assert {name.split(",")[0] for name in PLACES} == set(VERBS) - {"recipes", "push", "app"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_misspelt_verb(verb, place, capsys):
-    line = answer([f"{verb[:-2]}{verb[-1]}{verb[-2]}"], capsys)
-    assert f"did you mean {verb!r}?" in line
+    assert f"did you mean {verb!r}?" in answer([f"{verb}x"], capsys)
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in NEEDS_NOTHING])
@@ -145,10 +147,7 @@ def test_a_missing_file_or_a_misspelt_choice(words, said, place, capsys):
 
 
 @pytest.mark.parametrize(("words", "said"), VALUES.values(), ids=VALUES)
-def test_a_wrong_value(words, said, place, capsys, monkeypatch):
-    monkeypatch.setattr("wellcond.judging.subjects.load", lambda run: nn.Linear(1, 1))
-    monkeypatch.setattr("wellcond.judging.subjects.checkpoints.newest_whole", lambda folder: 1)
-    monkeypatch.setattr("wellcond.judging.pictures.Pictures.check", lambda self: None)
+def test_a_wrong_value(words, said, place, capsys):
     assert said in answer(words, capsys)
 
 

@@ -22,7 +22,9 @@ import torch
 from wellcond.config import DataConfig, DINOConfig, MAEConfig, ModelConfig, OptimConfig, TrainConfig
 from wellcond.data.masking import patch_order
 from wellcond.data.randomness import keys
+from wellcond.runs import Run
 from wellcond.training import Stopped, checkpoints, train, trainer
+from wellcond.training.processes import process_group
 
 NUM_CLASSES, NUM_TRAIN, NUM_VAL, SIZE = 4, 40, 11, 8
 PATCH, NUM_PATCHES = 4, 4
@@ -138,6 +140,57 @@ def final(out: Path) -> dict[str, bytes]:
     return files | {"metrics.jsonl": (out / "metrics.jsonl").read_bytes()}
 
 
+def same_bits(one: Path, two: Path) -> None:
+    """Two runs left the same files with the same bytes."""
+    ours, theirs = final(one), final(two)
+    differ = [name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)]
+    assert not differ, differ
+
+
+def resumes_to_the_bit(config: TrainConfig, folder: Path, monkeypatch: Any, *, at: int) -> None:
+    """A run that breaks off before step `at` and goes on is the run that never stopped."""
+    run(config, folder / "straight")
+    with power_cut(monkeypatch, at=at):
+        run(config, folder / "run")
+    run(config, folder / "run")
+    same_bits(folder / "run", folder / "straight")
+
+
+def graph_equals_eager(config: TrainConfig, folder: Path) -> None:
+    """As one CUDA graph and step by step, to the bit."""
+    run(replace(config, graph="on"), folder / "graph")
+    run(replace(config, graph="off"), folder / "eager")
+    same_bits(folder / "graph", folder / "eager")
+
+
+def gpu_agrees_with_cpu(config: TrainConfig, folder: Path, *, rel: float) -> None:
+    """The losses; without drop-path, whose random numbers differ. The learning rate is float32 on the GPU."""
+    config = replace(config, model=replace(config.model, drop_path=0.0))
+    run(config, folder / "gpu")
+    run(replace(config, device="cpu", graph="off"), folder / "cpu")
+    one, two = ([row["loss"] for row in Run(folder / where).rows() if "loss" in row] for where in ("gpu", "cpu"))
+    assert len(one) == len(two) > 0
+    np.testing.assert_allclose(one, two, rtol=rel)
+
+
+def does_not_wait(config: TrainConfig, out: Path, *, warm_up: int = 6) -> None:
+    """After `warm_up` steps on a GPU, 20 more in which a wait for it is an error."""
+    out.mkdir()
+    with process_group("cuda", config.batch_size, 1) as processes:
+        work = trainer.Trainer(config, Run(out), TensorSupply(config, processes), processes)
+        work.restore()
+        for _ in range(warm_up):
+            work.advance(stop=False)
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(20):
+                work.advance(stop=False)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        work.close()
+
+
 # faults: each replaces a function by one that kills its process at the n-th call, before or in the middle of its work
 
 
@@ -246,6 +299,17 @@ def finish(processes: list[Any], timeout: float = 40) -> list[int]:
     for process in processes:
         process.join(5)
     return [p.exitcode for p in processes]
+
+
+def passing_fault(monkeypatch: Any, calls: range) -> None:
+    """These batches, counted over the whole process, are NaN; drawn again after a rollback they are whole."""
+    prepare, counted = TensorSupply.prepare, iter(range(1000))
+
+    def faulty(self, inputs):
+        images, targets = prepare(self, inputs)
+        return (images * float("nan") if next(counted) in calls else images), targets
+
+    monkeypatch.setattr(TensorSupply, "prepare", faulty)
 
 
 @contextlib.contextmanager

@@ -61,7 +61,14 @@ VERBS = {
         "show training runs: curves, tables, κ by epoch, one HTML page",
         needs="run directories: wellcond report runs/*",
     ),
+    "push": Verb(
+        "PushConfig",
+        "hub",
+        "publish a run on the Hugging Face hub: card and weights that timm and wc.load read",
+        needs="a run directory and a name: wellcond push runs/x me/my-vit --dry-run",
+    ),
     "demo": Verb("DemoConfig", "demo", "gray pictures and train small ViTs on them, with and without skips"),
+    "app": Verb("AppConfig", "app", "the same in the browser: gray a photo, diagnose a model, watch a run train"),
     "bench": Verb(
         "BenchConfig",
         "bench.{what}",
@@ -125,15 +132,24 @@ def _dispatch(arguments: list[str]) -> int:
     if name == "--version":
         print(f"wellcond {__version__}")
         return 0
-    if name not in VERBS:
-        kind = "option" if name.startswith("-") else "verb"
-        raise Mistake(f"unknown {kind} {name!r}; {_nearest(name, [*VERBS, '--help', '--version'])}")
-    config = _parse(name, rest)
+    config = parse(name, *rest)
     if config is None:
         return 0
     module = VERBS[name].module.format(what=getattr(config, "what", ""))
     status = import_module(f"{__package__}.{module}").run(config)
     return status if isinstance(status, int) else 0
+
+
+def parse(name: str, *arguments: str) -> Any:
+    """The config that a command line stands for, without running it; None when its help was asked for.
+
+    >>> parse("gray", "photo.jpg", "--method", "svd").epsilon
+    0.95
+    """
+    if name not in VERBS:
+        kind = "option" if name.startswith("-") else "verb"
+        raise Mistake(f"unknown {kind} {name!r}; {_nearest(name, [*VERBS, '--help', '--version'])}")
+    return _parse(name, list(arguments))
 
 
 def _overview() -> str:

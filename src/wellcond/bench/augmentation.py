@@ -1,7 +1,8 @@
 """What augmentation costs on the device: eager, compiled, and as a CUDA graph. `python -m wellcond.bench.augmentation`.
 
 Three workloads: CIFAR with pad-crop and RandAugment, Tiny-ImageNet the same at 64 px, and DeiT's recipe at 224 px
-from a cache of 256. It prints medians in milliseconds; the bar is 3 % of a ViT-B step of about 140 ms at batch 512.
+from a cache of 256. It prints medians in milliseconds; the bar is 3 % of a ViT-B step at batch 512,
+about 140 ms (`results/bench-graying.json`).
 """
 
 import argparse

@@ -1,8 +1,9 @@
 """Real photographs for benchmarks, as uint8 arrays (B, H, W, 3); procedural ones only if no data is given.
 
-Speed and error of graying depend on the picture: a photograph's patch matrix has κ around 2e3, a random one
-about 3, and rounding to uint8 after the resize is part of what makes a photograph's smallest singular values.
-So pictures are resized by PIL (bicubic) to uint8 first and normalised on the device afterwards.
+Speed and error of graying depend on the picture: the patch matrix of a photograph has a κ of thousands (4e3 in the
+median of `results/bench-graying.json`), a random one about 3, and rounding to uint8 after the resize is part of what
+makes a photograph's smallest singular values. So pictures are resized by PIL (bicubic) to uint8 first and normalised on
+the device afterwards.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ..data.sources import PROCEDURAL, open_source
 if TYPE_CHECKING:
     import torch
 
-NUM_PROCEDURAL = 64  # they cost about 20 ms each
+NUM_PROCEDURAL = 64  # they are slow to draw
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,6 @@ from ..training.step import Step
 from ..training.supply import Supply
 from ..training.tally import Tally
 from ..training.trainer import Trainer
-from .timing import HostClock, Timing, interleave
 
 
 class ConstantSupply:
@@ -111,17 +110,3 @@ def wait(device: torch.device) -> None:
     """Until the device has done all it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def measure(
-    config: TrainConfig, processes: Processes, supply: Supply, folder: Path, *, rounds: int = 20, steps: int = 10
-) -> tuple[dict[str, Timing], str]:
-    """Timings of stretches of the bare step and of the loop, by name; and what kind of step it was."""
-    trainer = open_trainer(config, supply, processes, folder / "loop")
-    trainer.advance(stop=False)  # compile, capture
-    bare = beside(trainer, ConstantSupply(supply))
-    calls = {"constant batch": bare_stretch(bare, steps), "loop": whole_stretch(trainer, steps)}
-    timings = interleave(calls, rounds=rounds, warmup=1, clock=HostClock())
-    kind = type(trainer.step).__name__
-    trainer.close()
-    return timings, kind

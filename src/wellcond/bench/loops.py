@@ -1,4 +1,4 @@
-"""Parts vit-tiny-32, vit-tiny-64 and vit-base-224 of the training benchmark: loops of recipes, in turns.
+"""Parts vit-tiny-32, vit-tiny-64, vit-base-224 and dino-64 of the training benchmark: loops of recipes, in turns.
 
 First the bare step on a constant batch, the loop and, where a set would not fit on the device, the loop with streamed
 pictures; then the loop without graying and with either kind. Each model is compiled once and lives as long as it is

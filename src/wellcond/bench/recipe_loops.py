@@ -37,8 +37,13 @@ WORKS = {
         title="ViT-B/16, 224 px, batch 256, from a uint8 cache of 256 px", recipe="imagenet-vit-b",
         changes={"batch_size": 256}, count=3_072, side=256, steps=20, rounds=5, streamed=True, num_error_images=8,
     ),
+    "dino-64": Work(
+        title="DINO, ViT-Tiny/8, 64 px, 2 + 8 crops, batch 512", recipe="tiny-imagenet-dino-vit-tiny",
+        count=20_000, steps=20, rounds=8, grayed=False,
+    ),
 }  # fmt: skip
 SMALL = (("embed_dim", 48), ("depth", 1), ("num_heads", 3))
+SMALL_DINO = {"dino.out_dim": 64, "dino.hidden": 32, "dino.bottleneck": 16}
 SHORT = {"steps": 2, "rounds": 2, "count": 24, "num_error_images": 4}
 
 
@@ -58,6 +63,7 @@ def config_of(work: Work, *, device: str, quick: bool) -> TrainConfig:
     if quick:
         changes |= {"batch_size": 8, "model.options": SMALL, "compile": False}
         changes |= {"model.image_size": 64, "data.image_size": 64} if work.side else {}
+        changes |= SMALL_DINO if config.objective == "dino" else {}
     if device == "cpu":
         changes |= {"precision": "float32"}
     return recipes.get(work.recipe, **changes)

@@ -23,7 +23,7 @@ def baseline() -> Callable[[NDArray[np.float32], tuple[int, int]], Box]:
         unit = features / np.linalg.norm(features, axis=1, keepdims=True)
         A = np.where(unit @ unit.T > 0.2, 1.0, 1e-5)
         D = np.diag(A.sum(1))
-        _, vectors = eigh(D - A, D, subset_by_index=[1, 1])  # not all n eigenvectors: that would be five times slower
+        _, vectors = eigh(D - A, D, subset_by_index=[1, 1])  # not all n eigenvectors: that would be slower
         y = vectors[:, 0]
         foreground, seed = y > y.mean(), int(np.argmax(np.abs(y)))
         if not foreground[seed]:

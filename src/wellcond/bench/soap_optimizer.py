@@ -50,7 +50,7 @@ def rows(shapes: list[tuple[int, ...]], device: str, *, rounds: int, num_losses:
             difference = max(abs(a - b) for a, b in zip(losses[name], losses[THEIRS], strict=True))
             row["error_loss"] = difference / losses[THEIRS][0]
         if THEIRS in makers and name in ("SOAP", "SOAP, float32 products"):
-            row["error_update"] = update_error(runners[THEIRS], OURS[name], device)
+            row["error_update"] = update_error(runners[THEIRS], OURS[name])
         found.append(row)
     if THEIRS not in makers:
         found.append({"name": THEIRS, "failed": "not installed: pip install pytorch-optimizer"})
@@ -154,7 +154,7 @@ def regression(make: Maker, device: str, num_steps: int) -> list[float]:
 
 
 @torch.no_grad()
-def update_error(theirs: Runner, options: dict[str, Any], device: str) -> float:
+def update_error(theirs: Runner, options: dict[str, Any]) -> float:
     """Both take the same step from the same state, theirs; it is left as it was."""
     before = [p.detach().clone() for p in theirs.parameters]
     copies = [nn.Parameter(p.clone()) for p in before]

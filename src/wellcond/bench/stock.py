@@ -24,7 +24,7 @@ from ..data.records import Pixels, Record, Source
 from ..data.splits import open_split
 from ..training.feeding import Images
 
-NUM_PROCEDURAL = 64  # they cost about 20 ms each
+NUM_PROCEDURAL = 64  # they are slow to draw
 
 
 class Some:

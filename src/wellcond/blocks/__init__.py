@@ -1,10 +1,11 @@
 """What a transformer block is: its sites, its skips with a gain each, its normalisation, its attention.
 
-One adapter for each family, all proven bit-identical to timm's blocks at gain 1 by the tests:
+One adapter for each family, all proven bit-identical to the original blocks at gain 1 by the tests:
 
     vit.py      ViT, DeiT, DeiT-3, DINOv2, SigLIP, …; BEiT; EVA       swin.py   Swin v1, v2
     pyramid.py  PVT v2, MaxViT's attention blocks, ConvMixer          cait.py   CaiT, both stages
-    xcit.py     XCiT with its three skips, and its class attention    generic.py  any other, proven on a batch
+    xcit.py     XCiT with its three skips, and its class attention
+    huggingface.py  ViT, DeiT, DINOv2 of transformers                 generic.py  any other, proven on a batch
 
 `adapted.py` gains and sites, `adapting.py` in and out of a model, `recording.py` reading the sites, `branches.py`
 the branches as functions and the attention maps, `keys.py` the attention keys, `matrices.py` W_Q, W_K, W_V, W_O and

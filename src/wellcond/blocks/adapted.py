@@ -11,10 +11,12 @@ is read row by row as n = H·W tokens, whole, also where attention works in wind
 import functools
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
 Sink = Callable[[str, Tensor], None]
@@ -84,6 +86,14 @@ class Adapted(nn.Module):
     def mlp_branch(self, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Normalised input → MLP as it enters the sum, but for drop-path."""
         raise NotImplementedError
+
+    def softmax_map(self, y: Tensor, *args: Any, **kwargs: Any) -> Tensor | None:
+        """Normalised input → its attention map, where the family knows it; None: it is read off what is dropped."""
+        return None
+
+    def unfused(self) -> AbstractContextManager[Any]:
+        """Inside, attention is products and a softmax in the arithmetic of its tokens: what can be differentiated."""
+        return sdpa_kernel(SDPBackend.MATH)
 
     def begin(self, x: Tensor, *args: Any, **kwargs: Any) -> None:
         """First line of every forward: the input's site, and what else the branches were given."""

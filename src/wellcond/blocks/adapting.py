@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from wellcond.blocks import cait, pyramid, swin, vit, xcit
+from wellcond.blocks import cait, huggingface, pyramid, swin, vit, xcit
 from wellcond.blocks.adapted import Adapted, swap_in, swap_out
 from wellcond.blocks.generic import looks_like_a_block, prove
 
@@ -29,7 +29,7 @@ def adapt(model: nn.Module, images: Tensor | None = None) -> list[Adapted]:
 
     Each block changes its class in place (attributes `attention_gain` and `mlp_gain`, XCiT also `lpi_gain`, ConvMixer
     `attention_gain` alone) and computes what it did before, bit for bit, while they are 1. Parameters, state-dict keys
-    and objects stay. A second call changes nothing. `images`, a small batch, is needed for blocks that are not timm's:
+    and objects stay. A second call changes nothing. `images`, a small batch, is needed for blocks of no known family:
     the generic adapter proves itself on it. ValueError, and the model untouched, if any block cannot be adapted.
     Order of depth is the order in which the model registers its blocks.
     """
@@ -86,7 +86,8 @@ def _find(model: nn.Module) -> tuple[dict[str, nn.Module], dict[str, type[Adapte
     if not found:
         raise ValueError(
             f"{type(model).__name__} has no transformer blocks that wellcond knows, nor modules with norm1, attn, "
-            "norm2 and mlp; use a vision transformer of timm, e.g. vit_tiny_patch16_224"
+            "norm2 and mlp; use a vision transformer of timm, e.g. vit_tiny_patch16_224, or ViT, DeiT or DINOv2 of "
+            "transformers"
         )
     for name, module in found.items():
         if "forward" in module.__dict__:
@@ -107,11 +108,11 @@ def _prove(model: nn.Module, unknown: dict[str, nn.Module], images: Tensor | Non
 def _family(kind: type) -> type[Adapted] | None:
     """By class, or by base class if the forward is still the base's."""
     for base in kind.__mro__:
-        if base in FAMILIES:
-            return FAMILIES[base] if kind.forward is base.forward else None  # type: ignore[attr-defined]
+        if mixin := FAMILIES.get(base) or huggingface.family_of(base):
+            return mixin if kind.forward is base.forward else None  # type: ignore[attr-defined]
     return None
 
 
 def _refusal(module: nn.Module) -> str:
     names = {base.__name__ for base in type(module).__mro__ if base.__module__.startswith("timm.")}
-    return next((REFUSED[name] for name in sorted(names & set(REFUSED))), "")
+    return next((REFUSED[name] for name in sorted(names & set(REFUSED))), "") or huggingface.refusal(module)

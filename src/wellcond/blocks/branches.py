@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from wellcond.blocks.adapted import Adapted, from_tokens, to_tokens
 from wellcond.blocks.adapting import as_adapted
@@ -39,7 +38,7 @@ def sub_block(block: nn.Module, which: str) -> Callable[[Tensor], Tensor]:
     branch = getattr(block, f"{which}_branch")
 
     def function(X: Tensor) -> Tensor:
-        with sdpa_kernel(SDPBackend.MATH):
+        with block.unfused():
             return to_tokens(branch(_own_layout(block, X, shape), *args, **kwargs), block.layout)
 
     return function
@@ -49,7 +48,8 @@ def attention_map(block: nn.Module, X: Tensor, *, check: bool = True) -> Tensor:
     """Softmax attention (B, H, n, n) of normalised tokens X (B, n, d), rows sum to 1, before any dropout.
 
     Where attention works in windows: (B · windows, H, w, w) for w tokens in a window, in timm's order of windows.
-    Computed by the block's own code, with masks, biases and rotary positions, on its path without fused attention.
+    With masks, biases and rotary positions; by the block's own code, on its path without fused attention, where it is
+    timm's.
     `check=False` leaves out the check that rows sum to 1, which waits for a GPU: `row_sum_gap` is its number.
     """
     block = as_adapted(block)
@@ -59,11 +59,26 @@ def attention_map(block: nn.Module, X: Tensor, *, check: bool = True) -> Tensor:
     attention = block.attn
     if reason := getattr(attention, "no_map", ""):  # attention.py: linear
         raise ValueError(f"{kind} has no softmax attention over its tokens: {reason}")
+    A = block.softmax_map(X, *_context(block)[1], **_context(block)[2])
+    A = _read_map(block, X) if A is None else A
+    if A.ndim != 4 or A.shape[1] != getattr(attention, "num_heads", A.shape[1]):
+        raise ValueError(f"{kind}: its {type(attention).__name__} does not compute one map for each head")
+    if A.shape[-1] != A.shape[-2]:
+        raise ValueError(f"{kind}: its keys are pooled, so its map is {A.shape[-2]} × {A.shape[-1]}, not n × n")
+    if check and float(row_sum_gap(A).max()) > SOFTMAX_GAP:
+        raise ValueError(no_softmax(block))
+    return A
+
+
+def _read_map(block: Adapted, X: Tensor) -> Tensor:
+    """What reaches the dropout of timm's attentions on their path without the fused kernel."""
+    attention: Any = block.attn
     maps: list[Tensor] = []
     fused = getattr(attention, "fused_attn", None)
     drop = getattr(attention, "attn_drop", None)
     if not isinstance(drop, nn.Module):
-        raise ValueError(f"{kind}: its {type(attention).__name__} does not show its attention map (no attn_drop)")
+        name = type(attention).__name__
+        raise ValueError(f"{_kind(block)}: its {name} does not show its attention map (no attn_drop)")
     handle = drop.register_forward_pre_hook(lambda _module, inputs: maps.append(inputs[0]))
     try:
         attention.fused_attn = False
@@ -74,14 +89,7 @@ def attention_map(block: nn.Module, X: Tensor, *, check: bool = True) -> Tensor:
             del attention.fused_attn
         else:
             attention.fused_attn = fused
-    A = maps[0] if maps else torch.empty(0)
-    if A.ndim != 4 or A.shape[1] != getattr(attention, "num_heads", A.shape[1]):
-        raise ValueError(f"{kind}: its {type(attention).__name__} does not compute one map for each head")
-    if A.shape[-1] != A.shape[-2]:
-        raise ValueError(f"{kind}: its keys are pooled, so its map is {A.shape[-2]} × {A.shape[-1]}, not n × n")
-    if check and float(row_sum_gap(A).max()) > SOFTMAX_GAP:
-        raise ValueError(no_softmax(block))
-    return A
+    return maps[0] if maps else torch.empty(0)
 
 
 SOFTMAX_GAP = 1e-2  # bfloat16 rounds a row of ones that far

@@ -5,6 +5,7 @@ hold them, and one who writes into a view writes into the model. Fused layers di
 
     timm's Attention, BEiT, Swin, EVA   qkv: (3, H, d_h) rows             EVA, rotary   q_proj, k_proj, v_proj: (H, d_h)
     MaxViT                              qkv: (H, 3, d_h), or (3, H, d_h)  PVT v2        q: (H, d_h), kv: (2, H, d_h)
+    transformers                        q_proj, k_proj, v_proj: (H, d_h), and o_proj
 
 H heads, d_h width of a head, d width of the tokens.
 """
@@ -68,7 +69,7 @@ class _Unfit(Exception):
 
 
 def _matrices(name: str, block: Any) -> Matrices:
-    attention = getattr(block, "attn", None)
+    attention = getattr(block, "attn", None) or getattr(block, "attention", None)  # the second of transformers
     if attention is None:
         raise _Unfit("it has no attention, so no W_Q, W_K, W_V, W_O")
     kind = _name(attention)
@@ -80,7 +81,7 @@ def _matrices(name: str, block: Any) -> Matrices:
     if q.shape != k.shape or q.shape != v.shape:
         raise _Unfit(f"its {len(q)} query heads share {len(k)} heads of keys and values")
     layers, parts = _mlp(block)
-    words = ("qkv", "q", "kv", "q_proj", "k_proj", "v_proj", "proj")
+    words = ("qkv", "q", "kv", "q_proj", "k_proj", "v_proj", "proj", "o_proj")
     own = [layer for word in words if (layer := getattr(attention, word, None)) is not None]
     norms: list[Any] = [module for module in block.modules() if _is_norm(module)]
     separate = [getattr(attention, word, None) for word in ("q_bias", "v_bias")]
@@ -89,7 +90,7 @@ def _matrices(name: str, block: Any) -> Matrices:
         query=q,
         key=k,
         value=v,
-        output=weight(attention.proj),
+        output=weight(attention.proj if hasattr(attention, "proj") else attention.o_proj),
         mlp=parts,
         attention_biases=_there(*(layer.bias for layer in own), *separate),
         mlp_biases=_there(*(layer.bias for layer in layers)),
@@ -118,6 +119,12 @@ def _fused(attention: Any) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
+def _separate(attention: Any) -> tuple[Tensor, Tensor, Tensor]:
+    H = attention.num_attention_heads
+    q, k, v = (weight(layer).unflatten(0, (H, -1)) for layer in (attention.q_proj, attention.k_proj, attention.v_proj))
+    return q, k, v
+
+
 def _maxvit(attention: Any) -> tuple[Tensor, Tensor, Tensor]:
     if not attention.head_first:
         return _fused(attention)
@@ -132,6 +139,7 @@ def _pvt(attention: Any) -> tuple[Tensor, Tensor, Tensor]:
     return weight(attention.q).unflatten(0, (attention.num_heads, -1)), k, v
 
 
+_HF = "transformers.models"
 ATTENTIONS: dict[str, Callable[[Any], tuple[Tensor, Tensor, Tensor]]] = {
     "timm.layers.attention.Attention": _fused,
     "timm.layers.attention.AttentionRope": _fused,
@@ -142,6 +150,10 @@ ATTENTIONS: dict[str, Callable[[Any], tuple[Tensor, Tensor, Tensor]]] = {
     "timm.models.maxxvit.AttentionCl": _maxvit,
     "timm.models.maxxvit.Attention2d": _maxvit,
     "timm.models.pvt_v2.Attention": _pvt,
+    f"{_HF}.vit.modeling_vit.ViTAttention": _separate,
+    f"{_HF}.deit.modeling_deit.DeiTAttention": _separate,
+    f"{_HF}.dinov2.modeling_dinov2.Dinov2Attention": _separate,
+    f"{_HF}.dinov2_with_registers.modeling_dinov2_with_registers.Dinov2WithRegistersAttention": _separate,
 }
 MLPS = {  # which layers; of GluMlp the first holds the value and the gate
     "timm.layers.mlp.Mlp": ("fc1", "fc2"),
@@ -149,6 +161,16 @@ MLPS = {  # which layers; of GluMlp the first holds the value and the gate
     "timm.layers.mlp.GluMlp": ("fc1", "fc2"),
     "timm.layers.mlp.SwiGLU": ("fc1_g", "fc1_x", "fc2"),
     "timm.models.pvt_v2.MlpWithDepthwiseConv": ("fc1", "fc2"),
+    f"{_HF}.vit.modeling_vit.ViTMLP": ("fc1", "fc2"),
+    f"{_HF}.deit.modeling_deit.DeiTMLP": ("fc1", "fc2"),
+    f"{_HF}.dinov2.modeling_dinov2.Dinov2MLP": ("fc1", "fc2"),
+    f"{_HF}.dinov2.modeling_dinov2.Dinov2SwiGLUFFN": ("gate_proj", "up_proj", "down_proj"),
+    f"{_HF}.dinov2_with_registers.modeling_dinov2_with_registers.Dinov2WithRegistersMLP": ("fc1", "fc2"),
+    f"{_HF}.dinov2_with_registers.modeling_dinov2_with_registers.Dinov2WithRegistersSwiGLUFFN": (
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    ),
 }
 
 
@@ -166,6 +188,7 @@ def _mlp(block: Any) -> tuple[list[Any], tuple[Tensor, ...]]:
 
 def _scales(block: Any) -> tuple[Tensor, ...]:
     found = [getattr(getattr(block, word, None), "gamma", None) for word in ("ls1", "ls2")]
+    found += [getattr(getattr(block, word, None), "lambda1", None) for word in ("layer_scale1", "layer_scale2")]
     found += [getattr(block, word, None) for word in ("gamma_1", "gamma_2", "gamma1", "gamma2")]
     return _there(*(scale for scale in found if isinstance(scale, Tensor)))
 

@@ -5,6 +5,7 @@ the model, its weights. `wellcond.diagnose`, or with --init `wellcond.verify_ini
 input and writes what it found.
 
     models    a name → a model            weights   a file → its tensors            progress  the bar
+    saved     runs, and models of the hub
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ def run(config: DiagnoseConfig) -> int:
     html, json = _outputs(config)
     source = open_source(config.data, length=config.images, seed=config.seed)
     compare = _read_other(config.compare) if config.compare else None
-    diagnosis = _measure(config, source)
+    diagnosis = measure(config, source)
     _show(diagnosis, config)  # first, so that it is seen even if the disk is full
     if json:
         diagnosis.to_json(json)
@@ -79,7 +80,8 @@ def _read_other(path: Path) -> "Diagnosis":
         raise ValueError(f"compare: {error}") from None
 
 
-def _measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis | Verification":
+def measure(config: DiagnoseConfig, source: "Source") -> "Diagnosis | Verification":
+    """The diagnosis that the config asks for, of pictures of the source; nothing is written."""
     import torch
 
     from ..data.batches import Preprocessing, image_batches

@@ -3,7 +3,6 @@
 import difflib
 import logging
 import warnings
-from pathlib import Path
 from typing import Any
 
 import timm
@@ -13,7 +12,7 @@ from torch import nn
 from ..blocks import adapt, adapted_blocks, unadapt
 from ..config import DiagnoseConfig
 from ..graying import patch_size_of
-from ..runs import CONFIG, Run
+from .saved import is_saved, load_saved
 from .weights import Tensors, matched, misfit, num_classes_of, read_weights
 
 RANDOM, PRETRAINED = "random", "pretrained"
@@ -21,8 +20,11 @@ RANDOM, PRETRAINED = "random", "pretrained"
 
 def load_model(config: DiagnoseConfig) -> tuple[nn.Module, str]:
     """The model in eval mode on the CPU, and what its weights are: random, pretrained, or the name of the file."""
-    if (Path(config.model) / CONFIG).is_file():
-        return _of_run(config)
+    if is_saved(config.model):
+        model, kind = load_saved(config)
+        if config.image_size is not None:
+            _check_image_size(model, config)
+        return model, kind
     check_name(config.model)
     tensors, kind = read_weights(config.weights) if config.weights else (None, "")
     model = create(config, config.num_classes)
@@ -31,28 +33,6 @@ def load_model(config: DiagnoseConfig) -> tuple[nn.Module, str]:
     if tensors is not None:
         model = _with_weights(model, tensors, config)
     return model.eval(), kind or (PRETRAINED if config.pretrained else RANDOM)
-
-
-def _of_run(config: DiagnoseConfig) -> tuple[nn.Module, str]:
-    """The model of a run directory as it was trained, with the sizes and the moments of its pictures."""
-    from ..training import config_of, load
-
-    for name, own in (("weights", None), ("pretrained", False), ("initialize", "default"), ("image_size", None),
-                      ("num_classes", None)):  # fmt: skip
-        if getattr(config, name) != own:
-            option = name.replace("_", " ")
-            raise ValueError(f"{option} is given, and {config.model!r} is a run, which has its own; leave {option} out")
-    data = config_of(Run(config.model)).data
-    model: Any = load(config.model)
-    size = (3, data.image_size, data.image_size)
-    seen = {"input_size": size, "mean": data.mean, "std": data.std, "crop_pct": 1.0}
-    model.pretrained_cfg = {**_known(model), **seen}  # where timm looks for what a model takes
-    return model, "as trained"
-
-
-def _known(model: nn.Module) -> dict[str, Any]:
-    known: Any = getattr(model, "pretrained_cfg", None)
-    return dict(known) if isinstance(known, dict) else {}
 
 
 def check_name(name: str) -> None:

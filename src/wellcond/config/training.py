@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from .along import AlongConfig
 from .checks import check_at_least, check_one_of, check_positive, check_within
 from .data import AugmentConfig, DataConfig
 from .model import ModelConfig
@@ -11,6 +12,7 @@ from .objectives import DINOConfig, MAEConfig
 # Fields that do not say what is trained, only where, how fast and how it is kept: a run resumes with others.
 MAY_CHANGE = frozenset(
     {
+        "along.batch_size",
         "data.cache",
         "data.resident",
         "data.workers",
@@ -20,12 +22,13 @@ MAY_CHANGE = frozenset(
         "graph",
         "keep",
         "max_bad_steps",
+        "optim.shard",
         "parallel",
         "tensorboard",
     }
 )
 
-_MAE, _DINO = MAEConfig(), DINOConfig()
+_MAE, _DINO, _ALONG = MAEConfig(), DINOConfig(), AlongConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,8 @@ class OptimConfig:
     """soap: sides of a matrix longer than this are not rotated."""
     refresh: Literal["qr", "eigh"] = "qr"
     """soap: a power step and QR, or a full eigendecomposition (slower: every 100 steps)."""
+    shard: bool = True
+    """soap, several processes: each keeps the state of a share of the weights, and sends them round; false: of all."""
 
     def __post_init__(self) -> None:
         check_one_of("optim.name", self.name, ("adamw", "muon", "soap"))
@@ -113,6 +118,7 @@ class TrainConfig:
     """The whole step as one CUDA graph: auto where it can be captured."""
     ema: float | None = None
     """Decay of an exponential moving average of the weights, which is then evaluated and loaded."""
+    along: AlongConfig = _ALONG
     evaluate_every: int = 1
     """Epochs between evaluations; 0: only at the end."""
     log_every: int = 50

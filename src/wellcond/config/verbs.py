@@ -82,13 +82,13 @@ class DemoConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnoseConfig:
-    """Measure every block of a timm model: κ by layer, with and without skips.
+    """Measure every block of a model: κ by layer, with and without skips.
 
     wellcond diagnose vit_tiny_patch16_224 --data photos/ --weights model.safetensors
     """
 
     model: str
-    """A model of timm, or a run: vit_tiny_patch16_224."""
+    """Of timm, a run, or hf:NAME, hf:FOLDER."""
     data: str = "procedural"
     """Parquet file, folder of them or of images."""
     images: int = 64
@@ -182,6 +182,31 @@ class ReportConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AppConfig:
+    """Try it in the browser: gray a photo, diagnose a model, watch a run train.
+
+    wellcond app --runs runs        then open the address that it prints; Ctrl-C ends it
+    """
+
+    runs: Path = Path("runs")
+    """The runs under this folder can be watched; no other file is served."""
+    host: str = "127.0.0.1"
+    """Where to listen; 0.0.0.0: for everyone on the network, and there is no password."""
+    port: int = 7860
+    """Port; the next free one where it is taken."""
+    max_upload: int = 512
+    """Largest photo or file of weights that is taken, in MB."""
+
+    def __post_init__(self) -> None:
+        if not self.host.strip():
+            raise ValueError(f"host is {self.host!r}; give an address, for example 127.0.0.1")
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port is {self.port}; choose 1 to 65535, for example 7860")
+        if self.max_upload < 1:
+            raise ValueError(f"max upload is {self.max_upload}; choose 1 MB or more, for example 512")
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchConfig:
     """Time one of our parts against what a user would pick otherwise; writes bench-*.json."""
 
@@ -234,9 +259,15 @@ class ReproduceConfig:
         "asa-table2",
         "asa-table3",
         "asa-table4",
+        "asa-table5",
         "cts-rates",
         "cts-table1",
         "cts-fig1",
+        "cts-fig2",
+        "cts-fig3",
+        "cts-dense",
+        "cts-depth",
+        "cts-pca",
         "cts-init-depth",
         "cts-beyond",
     ]
@@ -252,7 +283,7 @@ class ReproduceConfig:
     quick: bool = False
     """A small version: does it run? Not for publishing."""
     data: tuple[str, ...] = ()
-    """Pictures to train on: a folder that holds cifar10/, tiny-imagenet/, …, or NAME=PATH for each set."""
+    """Pictures to train on, and to look at: a folder that holds cifar10/, tiny-imagenet/, …, or NAME=PATH for each."""
     runs: Path = Path("runs")
     """Folder of the run directories of claims that train."""
     epochs: int | None = None

@@ -5,13 +5,15 @@ the step. Streamed: threads copy the pictures of coming batches from the mapped 
 its own carries them over while the device computes. Both give the same bits; on the CPU the mapped file is the memory.
 (The threads call CUDA: a graph that is captured meanwhile needs `capture_error_mode="thread_local"`.)
 
+`batches` takes indices, (B,) int64 each, and gives raw uint8 (B, 3, S, S) and labels (B,) on the device.
+
 A set is resident if it takes at most SHARE of the free memory of the device: the rest is for the model.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,18 +21,6 @@ from torch import Tensor
 from .cache import Cache
 
 SHARE = 0.4
-
-
-class Feed(Protocol):
-    """Batches of a cache."""
-
-    device: torch.device
-
-    def __len__(self) -> int: ...
-
-    def batches(self, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """(raw uint8 (B, 3, S, S), labels (B,)) on the device for each (B,) int64 of `indices`."""
-        ...
 
 
 def open_feed(

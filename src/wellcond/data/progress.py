@@ -4,11 +4,13 @@ On standard error, so that the output of a command stays clean; where that is no
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 class _Rate(ProgressColumn):
@@ -24,3 +26,8 @@ def bar(title: str, count: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as shown:
         task = shown.add_task(title, total=count)
         yield lambda done: shown.advance(task, done)
+
+
+def silent(title: str, count: int) -> AbstractContextManager[Callable[[int], None]]:
+    """No bar, for work inside something that has one."""
+    return nullcontext(lambda done: None)

@@ -63,7 +63,7 @@ def sections(grayed: Grayed, size: int) -> list[report.Section]:
     return [
         report.Section(title="What graying does", text=text, items=[_headline(results), _gallery(names, results)]),
         _spectra(names[0], {key: pictures[0] for key, pictures in results.items()}),
-        _sweep(names, results),
+        _sweep(results),
     ]
 
 
@@ -125,7 +125,7 @@ def _spectra(name: str, grayed: dict[Key, GrayedPicture]) -> report.Section:
     return report.Section(title="Their spectra", items=[report.Figure(data=data, layout=layout, caption=caption)])
 
 
-def _sweep(names: Sequence[str], results: Results) -> report.Section:
+def _sweep(results: Results) -> report.Section:
     """Mean log κ against ε for both methods."""
     before = _mean_before(results)
     data = []
@@ -150,17 +150,6 @@ def _sweep(names: Sequence[str], results: Results) -> report.Section:
     return report.Section(
         title="How much graying", text=text, items=[report.Figure(data=data, layout=layout, height=340)]
     )
-
-
-def _numbers(names: Sequence[str], results: Results) -> report.Table:
-    rows: list[list[report.Cell]] = []
-    for number, name in enumerate(names):
-        for (method, epsilon), grayed in results.items():
-            before, after = grayed[number].spectrum_before, grayed[number].spectrum_after
-            cells: list[report.Cell] = [name, method.upper(), epsilon, before.kappa, after.kappa]
-            rows.append([*cells, before.log_kappa, after.log_kappa, after.log_kappa / before.log_kappa])
-    columns = ["picture", "method", "ε", "κ before", "κ after", "log κ before", "log κ after", "ratio of logs"]
-    return report.Table(columns=columns, rows=rows, folded=f"{len(rows)} lines of numbers")
 
 
 def _name(key: Key) -> str:

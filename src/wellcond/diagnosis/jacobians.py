@@ -56,7 +56,7 @@ def middle_block(blocks: list[Adapted]) -> tuple[int, Adapted | None]:
     Class-attention stages write to one token; blocks that normalise after the branch, or not at all, have no
     normalised input.
     """
-    fit = [i for i, block in enumerate(blocks) if block.reads_normalised and block.num_prefix != 1]
+    fit = [i for i, block in enumerate(blocks) if block.reads_normalised and block.carries_patches]
     return (fit[len(fit) // 2], blocks[fit[len(fit) // 2]]) if fit else (-1, None)
 
 

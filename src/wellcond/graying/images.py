@@ -5,15 +5,11 @@ order is (row, column, channel), `order="rows"`, or (channel, row, column), `ord
 SVD graying does not see the difference and DCT graying does.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from wellcond.graying.dct import Rescale
 from wellcond.graying.tokens import check_settings, gray_tokens
-
-Order = Literal["rows", "channels"]
 
 
 def unfold_patches(images: Tensor, patch_size: int | tuple[int, int], order: str = "rows") -> Tensor:

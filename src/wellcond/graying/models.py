@@ -32,7 +32,7 @@ def gray(
     precision: str = "fast",
     order: str = "rows",
 ) -> Model:
-    """Gray the input tokens of a timm model, in training and in evaluation; returns the same object.
+    """Gray the input tokens of a model of timm or transformers, in training and in evaluation; returns the same object.
 
     The settings are those of `gray_tokens` and `TokenGraying`; the default precision is "fast", as for training. The
     patches are those of the stride of the patch embedding, also where its convolution overlaps (PVT v2). Parameters
@@ -148,7 +148,8 @@ _REMEDY = "put TokenGraying(patch_size=…) in front of the model instead"
 def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
     """The module that turns pixels into tokens, and its patch size; ValueError for a model that has none."""
     name = type(model).__name__
-    embed = _named(model, "patch_embed") or _named(model, "patch_embed1") or _first(_named(model, "patch_embeds"))
+    names = ("patch_embed", "patch_embed1", "patch_embeddings")  # the last is of transformers
+    embed = next(filter(None, (_named(model, word) for word in names)), None) or _first(_named(model, "patch_embeds"))
     if embed is None:
         stem = _named(model, "stem")
         convs = _convolutions(stem)

@@ -7,6 +7,8 @@ and the largest entry of each left singular vector, is positive.
 import torch
 from torch import Tensor
 
+from wellcond.spectral import eigen
+
 Generator = torch.Generator | None
 
 
@@ -72,7 +74,9 @@ def near_identity(d: int, alpha: float, beta: float, z: str, generator: Generato
 def factors(M: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """L (d, rank) and R (d, rank) of equal sizes whose product L Rᵀ is the best approximation of M of that rank.
 
-    M = U S Vᵀ; L = U S^½, R = V S^½, cut to the largest singular values (Eckart & Young 1936).
+    M = U S Vᵀ; L = U S^½, R = V S^½, cut to the largest singular values (Eckart & Young 1936). V and S² are the
+    eigenvectors and values of MᵀM, which cost less than U, S and V, and L = M V S^-½. Squaring drowns values under
+    √eps of the largest; they are taken for that large, which leaves L Rᵀ = M V Vᵀ as it is.
 
     >>> L, R = factors(torch.diag(torch.tensor([1.0, 4.0, 9.0], dtype=torch.float64)), 2)
     >>> L @ R.T
@@ -80,7 +84,9 @@ def factors(M: Tensor, rank: int) -> tuple[Tensor, Tensor]:
             [0., 4., 0.],
             [0., 0., 9.]], dtype=torch.float64)
     """
-    U, S, Vh = torch.linalg.svd(M)
-    sign = torch.where(U.gather(0, U.abs().argmax(0, keepdim=True)) < 0, -1.0, 1.0)
-    root = S[:rank].sqrt() * sign[0, :rank]
-    return U[:, :rank] * root, Vh[:rank].mT * root
+    negative, V = eigen.eigh(-(M.mT @ M))  # the largest first, and equal ones in the order of the axes
+    V, squares, number = V[:, :rank], -negative[:rank], torch.finfo(M.dtype)
+    root = squares.clamp_min(number.eps * squares[0] + number.tiny) ** 0.25
+    L = M @ V / root
+    sign = torch.where(L.gather(0, L.abs().argmax(0, keepdim=True)) < 0, -1.0, 1.0)
+    return L * sign, V * (root * sign)

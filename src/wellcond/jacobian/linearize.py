@@ -3,7 +3,7 @@
 B images, N = n·d inputs and M = n'·d' outputs per image; f: (B, n, d) → (B, n', d') or (n, d) → (n', d').
 
 Jᵀ u is reverse-mode differentiation: u ↦ Jᵀ u is recorded once and replayed. It is linear in u, so its own reverse
-is v ↦ J v: replayed as well, three times faster than forward mode, which repeats f at every product. Where a second
+is v ↦ J v: replayed as well, where forward mode would repeat f at every product. Where a second
 reverse is not implemented, `torch.func.jvp` takes over.
 """
 

@@ -4,9 +4,10 @@ The model is that of the newest whole checkpoint, as it was trained (grayed, ski
 where the run keeps an average), in the precision of its training; so with the run's own data it gives the number that
 training ended with. `wellcond.evaluation` judges; this room brings it the model and the pictures.
 
-    options     the options            pictures    both halves of the data, as batches with labels
-    subjects    a run → who is judged  annotated   pictures with masks and boxes
+    options     the options            subjects    a run → who is judged
     album       what was found         page, drawing    all of it on one page
+
+The pictures come from `wellcond.training`, which asks the same judges along the way.
 """
 
 import dataclasses

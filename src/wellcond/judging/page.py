@@ -91,7 +91,7 @@ def _shown(albums: Sequence[Album], what: str, title: str, draw: Draw, where: st
     names = ["multi-scale" if layer == MULTI else str(layer) for layer in layers]
     pictures = []
     for index, sight in enumerate(sights):
-        pictures.append(report.Picture(pixels=_truth(sight, what), title=_short(sight.name), note=_note(sight, what)))
+        pictures.append(report.Picture(pixels=_truth(sight, what), title=_short(sight.name), note=_note(what)))
         for album in albums:
             pictures += _versions(album, what, layers, index, draw, sight)
     deepest = layers.index(max(layers))
@@ -137,7 +137,7 @@ def _truth(sight: Sight, what: str) -> np.ndarray:
     return drawing.small(sight.pixels)[0]
 
 
-def _note(sight: Sight, what: str) -> str:
+def _note(what: str) -> str:
     return {"object": "true boxes and mask", "segments": "true classes"}.get(what, "the picture")
 
 

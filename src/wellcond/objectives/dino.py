@@ -114,8 +114,8 @@ class DINO(Objective):
     def collapse(self, means: Mapping[str, float | None], epoch: int, epochs: int) -> str | None:
         """Where the teacher's answers do not differ, or the loss is still that of flat ones after a quarter of the run.
 
-        Answers are flat at the beginning, for hundreds of steps, and then come apart: early a flat one alone is no
-        collapse, and nothing is one before the last layer has learned for an epoch.
+        Answers are flat at the beginning and then come apart: early a flat one alone is no collapse, and nothing
+        is one before the last layer has learned for an epoch.
         """
         loss, spread = means.get("loss"), means.get("teacher_spread")
         most = math.log(self.config.out_dim)

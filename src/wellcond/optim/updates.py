@@ -5,7 +5,7 @@
   AdamW as GradScaler's `found_inf`; any other optimizer's result is selected against a copy of what was before.
 - `refresh()` is what follows a step outside of any CUDA graph: SOAP's bases, a few of them each time.
 - All state exists from the start: a CUDA graph that made it on its first step would make it again on every replay.
-- State is saved by parameter name, not by position.
+- State is saved by parameter name, not by position, and whole, whatever ranks share it.
 """
 
 from collections.abc import Iterator
@@ -101,9 +101,20 @@ class Updates:
             tensor.copy_(torch.where(bad > 0, old, tensor))
 
     def state(self) -> dict[str, Tensor]:
-        """`parameter name/key` → tensor, e.g. model.head.weight/exp_avg. The tensors are the optimizer's own."""
+        """`parameter name/key` → tensor, e.g. model.head.weight/exp_avg. The tensors are the optimizer's own.
+
+        What another rank keeps (SOAP) is a tensor on "meta": it has a shape, and swallows what is copied into it.
+        """
         self.wait()
         return {f"{self.name_of[p]}/{key}": value for part in self.parts for p, key, value in _tensors(part)}
+
+    def whole_state(self) -> Iterator[tuple[str, Tensor]]:
+        """The same with what other ranks keep, one after the other: all ranks must ask (a collective)."""
+        for part in self.parts:
+            tensors = _tensors(part)
+            if isinstance(part, SOAP):
+                tensors = ((p, key, value) for p, state in part.whole_state() for key, value in state.items())
+            yield from ((f"{self.name_of[p]}/{key}", value) for p, key, value in tensors)
 
 
 def _adamw(groups: list[Group], config: OptimConfig) -> AdamW:
@@ -127,7 +138,7 @@ def _soap(groups: list[Group], config: OptimConfig, products: str) -> SOAP:
         max_precondition_dim=config.max_precondition_dim,
         refresh=config.refresh,
         products=products,
-        process_group=dist.group.WORLD if dist.is_initialized() and dist.get_world_size() > 1 else None,
+        process_group=dist.group.WORLD if config.shard and dist.is_initialized() else None,
     )
 
 

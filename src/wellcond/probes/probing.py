@@ -97,7 +97,8 @@ def _on_device(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[Tensor]:
 def _num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int]:
     """For each block. timm's models say how many of their first tokens are no patches, or have none."""
     number: Any = next((m.num_prefix_tokens for m in model.modules() if hasattr(m, "num_prefix_tokens")), None)
-    if number is None and not all(block.original.__module__.startswith("timm.") for block in blocks):
+    strangers = [b for b in blocks if b.num_prefix is None and not b.original.__module__.startswith("timm.")]
+    if number is None and strangers:
         raise ValueError(
             f"{type(model).__name__} does not say how many of its first tokens are no patches; set its attribute "
             'num_prefix_tokens, or use tokens="all"'

@@ -1,6 +1,6 @@
 """Other families on small pictures, with the recipe of small.py: ConvMixer (Fig. 6), Swin, CaiT, PVT v2 (Table 4).
 
-The paper's Table 4 is on ImageNet-1K (imagenet.py); these are its question at a size that one GPU answers in minutes.
+The paper's Table 4 is on ImageNet-1K (imagenet.py); these are its question at a size for one GPU.
 """
 
 from ..config import ModelConfig, TrainConfig
@@ -19,7 +19,7 @@ def cifar10_convmixer_tiny(*, epochs: int = 200) -> TrainConfig:
     variants  --model.cut-attention-skips (the skip around the depthwise convolution, which mixes tokens), --epochs 20
     hardware  one GPU; the set stays in its memory
     time      not measured
-    expected  not measured
+    expected  20 epochs: 86.1; without the skip 83.1 (results/asa-fig6.json)
     paper     with and without the skip within 0.2 points
     """
     model = convmixer_tiny(image_size=32, patch_size=2, num_classes=10)

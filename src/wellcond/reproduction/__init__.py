@@ -15,6 +15,10 @@
     step_time      asa-table1: what graying costs, from bench-graying.json
     skipless_cells the six cells of Cutting the Skip; rates_claim: cts-rates, their learning rates
     skipless_claim cts-table1: without skips against with them; skipless_losses: cts-fig1
+    mae_claim      asa-table5: MAE with and without graying, fine-tuned
+    dino_cells     DINO with and without skips; dino_judged: everything that is asked of one; dino_page: figures
+    dense_claim    cts-dense: their features; layers_claim: cts-depth, by layer; pca_claim: cts-pca, as colours
+    along_claims   cts-fig2, cts-fig3: along pre-training and at two thirds of it
     depth_claim    cts-init-depth: attention and tokens by depth, with depth_page; beyond_claim: cts-beyond, extensions
 
 A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide what can be measured; it is
@@ -39,9 +43,15 @@ CLAIMS = {  # those of ReproduceConfig.claim
     "asa-fig3-5": "layer_claims",
     "asa-fig7-8": "jacobian_claim",
     "asa-table1": "step_time",
+    "asa-table5": "mae_claim",
     "cts-rates": "rates_claim",
     "cts-table1": "skipless_claim",
     "cts-fig1": "skipless_losses",
+    "cts-fig2": "along_claims",
+    "cts-fig3": "along_claims",
+    "cts-dense": "dense_claim",
+    "cts-depth": "layers_claim",
+    "cts-pca": "pca_claim",
     "cts-init-depth": "depth_claim",
     "cts-beyond": "beyond_claim",
 }

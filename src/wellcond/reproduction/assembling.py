@@ -10,6 +10,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console
@@ -49,7 +50,8 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     told = "" if missing else origin.pop("command", "")  # the command that measured, not the one that looks again
 
     def write() -> dict[str, Any]:
-        command = _command(config, told, len({seed for _, seed in runs}))
+        sets = sorted({run["dataset"] for run in runs.values() if "dataset" in run})
+        command = _command(config, told, len({seed for _, seed in runs}), sets)
         content = _content(claim, config, {**origin, "command": command}, settings, _sorted(claim, runs))
         return results.write(path, content, one_a_line=("settings", "rows", "runs"))
 
@@ -192,19 +194,31 @@ def _epochs(settings: dict[str, Any], runs: Sequence[Run]) -> str:
 
 
 def _minutes(runs: Sequence[Run]) -> dict[str, float]:
-    """GPU-minutes of all runs together; what another claim has paid for counts there."""
-    seconds = sum(run["seconds"] for run in runs if run["hardware"].get("gpu") and "taken_from" not in run)
-    return {"gpu_minutes": round(seconds / 60, 1)} if seconds else {}
+    """Minutes in which the GPU worked on these runs; those side by side count once, those of another claim there.
+
+    >>> one = {"hardware": {"gpu": "H200"}, "date": "2026-01-01T00:00:00+00:00", "seconds": 120.0}
+    >>> _minutes([one, {**one, "date": "2026-01-01T00:01:00+00:00"}])
+    {'gpu_minutes': 3.0}
+    """
+    ours = (run for run in runs if run["hardware"].get("gpu") and "taken_from" not in run)
+    busy, until = 0.0, float("-inf")
+    for begin, seconds in sorted((datetime.fromisoformat(run["date"]).timestamp(), run["seconds"]) for run in ours):
+        busy += max(0.0, begin + seconds - max(begin, until))
+        until = max(until, begin + seconds)
+    return {"gpu_minutes": round(busy / 60, 1)} if busy else {}
 
 
-def _command(config: ReproduceConfig, told: str, num_seeds: int) -> str:
-    """What repeats this, in one go; of paths only the last name, results are published. `told`: as it was recorded."""
+def _command(config: ReproduceConfig, told: str, num_seeds: int, sets: Sequence[str]) -> str:
+    """What repeats this, in one go; of paths only the last name, results are published.
+
+    `told` is as it was recorded, of a portion perhaps: its seeds and sets are those of all.
+    """
     if told:
-        return re.sub(r"--seeds \d+", f"--seeds {num_seeds}", told)
+        told = re.sub(r" --out \S+", "", re.sub(r"--seeds \d+", f"--seeds {num_seeds}", told))
+        return re.sub(r"--data( (?!--)\S+)+", " ".join(["--data", *(f"{name}={name}" for name in sets)]), told)
     words = ["wellcond reproduce", config.claim, "--seeds", str(num_seeds)]
     words += ["--data", *(shlex.quote(_last(word)) for word in config.data)] if config.data else []
     words += ["--epochs", str(config.epochs)] if config.epochs else []
-    words += ["--out", shlex.quote(config.out.resolve().name)]
     words += ["--html", shlex.quote(config.html.name)] if config.html else []
     return " ".join(words + (["--quick"] if config.quick else []) + (["--again"] if config.again else []))
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..training.feeding import Images
 
 # How a run is looked at, not what it is: runs that differ in these alone are the same.
-ASIDE = MAY_CHANGE | {"recipe", "seed", "data.train", "data.val", "log_every", "evaluate_every", "monitor_every"}
+ASIDE = MAY_CHANGE | {"recipe", "seed", "data.train", "data.val"}
+ASIDE |= {"along", "log_every", "evaluate_every", "monitor_every"}
 LOG_EVERY = 10  # steps: every epoch of a small set has rows of its own
 
 
@@ -92,7 +93,7 @@ class TrainingClaim:
         experiment = self.experiments[variant]
         changes: dict[str, Any] = {"keep": 1, "log_every": LOG_EVERY, **experiment.changes}
         if options.quick:
-            changes |= _small(experiment.recipe)
+            changes |= small(experiment.recipe)
         if epochs := options.epochs or (None if options.quick else self.epochs):
             changes["epochs"] = experiment.changes.get("epochs", epochs)
         return recipes.get(experiment.recipe, **changes, **own)
@@ -139,7 +140,7 @@ def _base(recipe: str) -> TrainConfig:
     return recipes.get(recipe)
 
 
-def _small(recipe: str) -> dict[str, Any]:
+def small(recipe: str) -> dict[str, Any]:
     """The quick version: a model and pictures so small that a run takes a second."""
     base = _base(recipe)
     name = base.model.name

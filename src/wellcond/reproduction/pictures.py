@@ -6,7 +6,8 @@ from pathlib import Path
 from ..data.arrays import CIFAR, FASHION, default_folder
 from ..data.splits import open_split
 
-SETS = ("cifar10", "cifar100", "fashion-mnist", "tiny-imagenet")
+VOC, PETS = "voc2012-animals-seg-320", "oxford-pets-128-subset"  # with masks and boxes, for judges
+SETS = ("cifar10", "cifar100", "fashion-mnist", "tiny-imagenet", VOC, PETS)
 STAND_IN = "procedural:48"  # of the quick version, where no data is given
 
 

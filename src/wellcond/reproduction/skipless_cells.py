@@ -21,8 +21,14 @@ WORDS = {"adamw": "AdamW", "soap": "SOAP"}
 CELLS = tuple(f"{model}/{optimizer}" for model in MODELS for optimizer in OPTIMIZERS)
 CUT = {"model.cut_attention_skips": True, "model.cut_mlp_skips": True}
 
-# What cts-rates has found on CIFAR-10, for all sets; 1e-3, the recipe's, where it has not been measured yet.
-RATES = dict.fromkeys(CELLS, 1e-3)
+RATES = {  # what cts-rates has found on CIFAR-10 (results/cts-rates.json), for all sets
+    "skip/adamw": 1e-3,
+    "skip/soap": 3e-3,
+    "skipless/adamw": 3e-4,
+    "skipless/soap": 3e-3,
+    "skipless-init/adamw": 3e-4,
+    "skipless-init/soap": 3e-3,
+}
 
 PAPER = {  # ViT-B on ImageNet-1K, 300 epochs
     "skip/adamw": 80.3,

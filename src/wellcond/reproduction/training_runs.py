@@ -8,6 +8,7 @@ evaluation: that training fails is a result.
 import gc
 import hashlib
 import statistics
+import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -38,6 +39,7 @@ def resolve(device: str, quick: bool) -> str:
     return device
 
 
+_NOT_JUDGED = {"kind", "step", "epoch", "judge", "data"}
 MANY = 5  # runs before compiled code is thrown away; torch's limit is 8
 
 
@@ -100,7 +102,11 @@ class Runner:
                 torch.cuda.empty_cache()
         own = {"config": identity(config), "dataset": self.claim.dataset(variant), "data": pictures_of(images)}
         found = {**own, **record(Directory(out), diverged)}
-        return found | self.claim.after(out, config, images) if self.claim.after else found
+        if self.claim.after is None:
+            return found
+        began = time.perf_counter()
+        found |= self.claim.after(out, config, images)
+        return found | {"seconds": round(found["seconds"] + time.perf_counter() - began, 1)}
 
     def _keep_compiled(self, own: str) -> None:
         """Seeds of a variant share compiled code; another variant begins anew.
@@ -133,14 +139,20 @@ def pictures_of(images: Images) -> dict[str, Any]:
 
 def tell(run: Run) -> str:
     """The numbers of a finished run in a few words."""
-    top1 = "–" if run["top1"] is None else f"{run['top1']:.2f}"
-    return f"top-1 {top1}" + (f", no finite loss after step {run['diverged']}" if run["diverged"] else "")
+    number, words = (run["val_loss"], "validation loss") if "val_loss" in run else (run["top1"], "top-1")
+    reached = "–" if number is None else f"{number:.2f}"
+    return f"{words} {reached}" + (f", no finite loss after step {run['diverged']}" if run["diverged"] else "")
 
 
 def record(run: Directory, diverged: int | None) -> dict[str, Any]:
-    """What a claim keeps of a run directory: last and best accuracy, curves, log κ by epoch, site and block."""
+    """What a claim keeps of a run directory: last and best accuracy, curves, log κ by epoch, site and block.
+
+    Of a run without labels the last validation loss in place of accuracies, which are None; `along`, where judges were
+    asked along the way.
+    """
     rows = list(run.rows())
-    evaluations = [row for row in rows if row["kind"] == "eval"]
+    unlabelled = [row["val_loss"] for row in rows if row["kind"] == "eval" and "val_loss" in row]
+    evaluations = [row for row in rows if row["kind"] == "eval" and "top1" in row]
     last = evaluations[-1] if evaluations else {"top1": None, "top5": None}
     best = max(evaluations, key=lambda row: row["top1"], default={"top1": None, "epoch": None})
     losses = _losses(rows)
@@ -158,7 +170,20 @@ def record(run: Directory, diverged: int | None) -> dict[str, Any]:
         "loss": {"epoch": list(losses), "value": [_round(v) for v in losses.values()]},
         "accuracy": {"epoch": [r["epoch"] for r in evaluations], "top1": [_round(r["top1"]) for r in evaluations]},
         "kappa": _kappa(row for row in rows if row["kind"] == "probe" and row["quantity"] == "log_kappa"),
+        **({"val_loss": _round(unlabelled[-1])} if unlabelled else {}),
+        **_along(row for row in rows if row["kind"] == "judge"),
     }
+
+
+def _along(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """{"along": {"epoch": […], "knn top1": […], …}}: what judges said at each of these epochs; {} without any."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        numbers = {f"{row['judge']} {name}": value for name, value in row.items() if name not in _NOT_JUDGED}
+        found.setdefault(row["epoch"], {}).update(numbers)
+    names = dict.fromkeys(name for numbers in found.values() for name in numbers)
+    curves = {name: [_round(numbers.get(name)) for numbers in found.values()] for name in names}
+    return {"along": {"epoch": list(found), **curves}} if found else {}
 
 
 def _losses(rows: Sequence[dict[str, Any]]) -> dict[int, float]:

@@ -3,7 +3,7 @@
 reading    a run directory in whatever state it is; what cannot be read is named
 groups     equal configs up to the seed, their names and colours
 tables     runs, means over seeds, commands and machines
-curves     loss and accuracy
+curves     loss, accuracy, judges along the way
 kappa      conditioning by block and epoch
 cards      collapse, skipped steps, rollbacks
 pictures   validation images before and after graying
@@ -111,7 +111,11 @@ def _runs(stories: Sequence[Story], groups: Sequence[Group]) -> list[report.Sect
 
 
 def _curves(groups: Sequence[Group]) -> list[report.Section]:
-    figures = {"Accuracy": curves.accuracy(groups), "Training": curves.training(groups)}
+    figures = {
+        "Accuracy": curves.accuracy(groups),
+        "Judges along the way": curves.judges(groups),
+        "Training": curves.training(groups),
+    }
     return [report.Section(title=title, items=[figure]) for title, figure in figures.items() if figure is not None]
 
 

@@ -1,11 +1,13 @@
-"""Loss, gradient and accuracy over training: the mean over the seeds of a config with its spread, or every run."""
+"""Loss, gradient, accuracy, judges over training: the mean over the seeds of a config with its spread, or every run."""
 
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from wellcond import report
+from wellcond.config.along import TITLES
 from wellcond.runs_page.groups import Group
 from wellcond.runs_page.reading import Line, Story, number
 
@@ -21,6 +23,25 @@ def training(groups: Sequence[Group]) -> report.Figure | None:
 
 def accuracy(groups: Sequence[Group]) -> report.Figure | None:
     return _figure(groups, EVAL, lambda story: story.evals, mode="lines+markers")
+
+
+def judges(groups: Sequence[Group]) -> report.Figure | None:
+    """What judges along the way said; of each source by itself."""
+    quantities: dict[str, str] = {}
+    for row in (row for g in groups for story in g.stories for row in story.judged):
+        for judge, name in TITLES:
+            if judge == row["judge"] and name in row:
+                place = f" on {report.plotly_text(Path(row['data']).name, 24)}" if "data" in row else ""
+                quantities.setdefault(_told(row, name), TITLES[judge, name] + place)
+    return _figure(groups, quantities, _judged, mode="lines+markers")
+
+
+def _judged(story: Story) -> list[Line]:
+    return [{"step": row["step"], **{_told(row, name): row[name] for name in row}} for row in story.judged]
+
+
+def _told(row: Line, name: str) -> str:
+    return f"{row['judge']} {row.get('data', '')} {name}"
 
 
 def _figure(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wellcond import report
-from wellcond.config import MAY_CHANGE, TrainConfig
+from wellcond.config import MAY_CHANGE, AlongConfig, TrainConfig
 from wellcond.runs_page.reading import Story
 
 # One meaning, one colour, in every report: gray as it is, red attention, violet MLP, blue SVD, orange DCT.
@@ -109,8 +109,12 @@ def _names(groups: Sequence[Sequence[Story]], apart: Sequence[str]) -> list[str]
 def _essence(config: TrainConfig) -> TrainConfig:
     """The config without its seed and what does not decide the result."""
     top = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name in MAY_CHANGE | {"seed"}}
-    data = {f.name: f.default for f in dataclasses.fields(config.data) if f"data.{f.name}" in MAY_CHANGE}
-    return replace(config, data=replace(config.data, **data), **top)
+    for name in ("data", "optim"):
+        part = getattr(config, name)
+        top[name] = replace(
+            part, **{f.name: f.default for f in dataclasses.fields(part) if f"{name}.{f.name}" in MAY_CHANGE}
+        )
+    return replace(config, along=AlongConfig(), **top)
 
 
 def _styles(configs: Sequence[TrainConfig]) -> list[tuple[str, str]]:

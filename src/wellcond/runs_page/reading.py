@@ -32,6 +32,7 @@ class Story:
     train: list[Line] = field(default_factory=list)  # rows of metrics.jsonl by kind
     evals: list[Line] = field(default_factory=list)
     probes: list[Line] = field(default_factory=list)
+    judged: list[Line] = field(default_factory=list)
     timings: list[Line] = field(default_factory=list)
     starts: list[Line] = field(default_factory=list)
     summary: Line | None = None
@@ -44,12 +45,14 @@ class Story:
     @property
     def step(self) -> int:
         """The last step of which something is known."""
-        return max((row["step"] for rows in (self.train, self.evals, self.probes) for row in rows), default=0)
+        return max(
+            (row["step"] for rows in (self.train, self.evals, self.probes, self.judged) for row in rows), default=0
+        )
 
     @cached_property
     def steps_per_epoch(self) -> int | None:
         """From the rows at the end of an epoch; None before the first."""
-        ends = [row["step"] // row["epoch"] for row in (*self.evals, *self.probes) if row["epoch"] > 0]
+        ends = [row["step"] // row["epoch"] for row in (*self.evals, *self.probes, *self.judged) if row["epoch"] > 0]
         return ends[-1] if ends else None
 
     @property
@@ -119,7 +122,7 @@ def read(path: Path) -> Story:
     except (ValueError, OSError) as error:
         raise NoRun(f"{path / CONFIG}: {error}") from None
     troubles: list[str] = []
-    kinds: dict[str, list[Line]] = {"train": [], "eval": [], "probe": []}
+    kinds: dict[str, list[Line]] = {"train": [], "eval": [], "probe": [], "judge": []}
     for row in _lines(path / METRICS, troubles, _is_metric):
         kinds[row["kind"]].append(row)
     starts = _object(path / ENV, troubles) or {}
@@ -130,6 +133,7 @@ def read(path: Path) -> Story:
         train=kinds["train"],
         evals=kinds["eval"],
         probes=kinds["probe"],
+        judged=kinds["judge"],
         timings=list(_lines(path / TIMINGS, troubles, lambda row: "event" in row)),
         starts=[start for start in listed if isinstance(start, dict)] if isinstance(listed, list) else [],
         summary=_object(path / SUMMARY, troubles, required=False),
@@ -149,6 +153,7 @@ def _is_metric(row: Mapping[str, Any]) -> bool:
         "train": {},
         "eval": {},
         "probe": {"layer": int, "site": str, "quantity": str},
+        "judge": {"judge": str},
     }
     if row.get("kind") not in needs or not all(type(row.get(name)) is int for name in ("step", "epoch")):
         return False

@@ -1,8 +1,8 @@
-"""The same few operations by torch and by numpy: a call of numpy's costs a third of torch's.
+"""The same few operations by torch and by numpy, whose calls cost less than torch's.
 
-On a GPU that is nothing. But LAPACK decomposes a 17 × 48 matrix in 15 µs, as long as ten small torch operations take:
-there numpy does the whole work. Of larger matrices on the CPU torch's threads do the products and the decomposition,
-and numpy the rest, formulas on a few singular values.
+On a GPU that is nothing. But LAPACK decomposes a 17 × 48 matrix so quickly that the calls around it count: there numpy
+does the whole work. Of larger matrices on the CPU torch's threads do the products and the decomposition, and numpy
+the rest, formulas on a few singular values.
 
 Formulas on singular values are written once, with `xp` for whichever of the two modules holds them.
 Legend: X is (B, n, d), m = min(n, d); "X Xᵀ" and "F X" stand for Xᵀ X and X F where n > d, as in `products.py`.
@@ -36,7 +36,6 @@ class Arithmetic:
     eigh: Callable[[Matrices], tuple[Values, Matrices]]  # the same with eigenvectors V (B, m, m)
     rebuild: Callable[[Matrices, Values, Matrices, Tensor], Tensor]  # V, gains (B, m), flat X, X → V gain Vᵀ X, as X is
     values: Callable[[Tensor], Values]
-    tensor: Callable[[Values], Tensor]
 
 
 def of(X: Tensor) -> Arithmetic:
@@ -70,7 +69,6 @@ TORCH = Arithmetic(
     eigh=lambda X: eigen.eigh(products.gram(X)),
     rebuild=_rebuild,
     values=_same,
-    tensor=_same,
 )
 
 
@@ -86,7 +84,6 @@ BOTH = Arithmetic(
     eigh=_eigh_both,
     rebuild=lambda V, gain, flat, X: _rebuild(V, torch.from_numpy(gain.copy()), flat, X),
     values=_numbers,
-    tensor=torch.from_numpy,
 )
 
 
@@ -121,5 +118,4 @@ NUMPY = Arithmetic(
     eigh=lambda X: np.linalg.eigh(_small_gram(X)),
     rebuild=_small_rebuild,
     values=_numbers,
-    tensor=torch.from_numpy,
 )

@@ -87,7 +87,7 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 def all_finite(X: Tensor) -> bool:
     """Is every entry finite? A finite sum says yes in one pass without a copy; an overflow asks each entry.
 
-    Of a few entries on the CPU numpy knows it sooner: three calls of torch's take as long as a small decomposition.
+    Of a few entries on the CPU numpy knows it sooner.
     """
     if X.device.type == "cpu" and X.numel() <= 1 << 14 and X.dtype in (torch.float32, torch.float64) and is_plain(X):
         return bool(np.isfinite(X.detach().numpy()).all())

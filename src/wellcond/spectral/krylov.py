@@ -6,7 +6,7 @@ vectors see an eigenvalue that comes twice, which a single one cannot. Every vec
 earlier ones, twice ("twice is enough"), so no spurious copies appear.
 
 All of it is batched products: a dense solver spends n³ operations on eigenvectors of which one is wanted.
-Vectors are rows, because a few rows times a matrix run several times faster on a CPU than a matrix times a few columns.
+Vectors are rows, because a few rows times a matrix run faster on a CPU than a matrix times a few columns.
 
 Legend: B matrices of order n, b vectors in a block, m in the basis.
 """

@@ -1,4 +1,4 @@
-"""A run directory → the model as it was trained: grayed, skipless, with linear attention, with its last weights."""
+"""A run directory, or what was pushed of one → the model as it was trained: grayed, skipless, with its last weights."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from wellcond.config import TrainConfig, from_json
 from wellcond.runs import CONFIG, Run
 from wellcond.training import checkpoints
 from wellcond.training.annealing import set_gain
+from wellcond.training.exported import HUB, fetch, is_exported, load_exported
 from wellcond.training.models import build_model
 from wellcond.training.state import check_names
 from wellcond.training.step import DTYPES
@@ -26,12 +27,19 @@ def config_of(run: Run) -> TrainConfig:
 
 
 def load(run: Path | str, *, average: bool | None = None, student: bool = False) -> nn.Module:
-    """The model of the newest whole checkpoint, on the CPU, in eval mode.
+    """The model as it was trained, grayed, without the skips that it was trained without, on the CPU, in eval mode.
+
+    `run`: a run directory, of which the newest whole checkpoint is taken; a folder that `wellcond push` wrote; or such
+    a one on the hub, "hf:OWNER/NAME", perhaps @REVISION.
 
     `average`: the moving average of the weights; None takes it where the run has one, as its evaluation did. Of a run
     without labels it is the backbone, without a head: images → features. DINO's is the teacher's, which is the better
     one; `student` takes the student's.
     """
+    if str(run).startswith(HUB) or is_exported(Path(run)):
+        if average is not None or student:
+            raise ValueError(f"{str(run)!r} is an exported model, which has one set of weights; leave the choice out")
+        return load_exported(fetch(str(run).removeprefix(HUB)) if str(run).startswith(HUB) else Path(run))
     directory = Run(run)
     config = config_of(directory)
     step = checkpoints.newest_whole(directory.checkpoints)

@@ -19,6 +19,7 @@ from wellcond import results
 from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
 from wellcond.runs import SUMMARY, Run
 from wellcond.training import checkpoints
+from wellcond.training.along import Along
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
@@ -65,9 +66,10 @@ def train(
         supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
+        along = Along(config, processes.device) if config.along.judges and processes.is_main else None
         if processes.is_main:
             _begin(run, config, processes)
-        trainer = Trainer(config, run, supply, processes)
+        trainer = Trainer(config, run, supply, processes, along)
         stack.callback(trainer.close)
         return Loop(trainer, wish, console if processes.is_main else None, stack).run()
 
@@ -151,17 +153,7 @@ class Loop:
         epoch = tally.step // trainer.supply.steps_per_epoch
         last = tally.step == trainer.num_steps
         rate = self.teller.measure(tally.step)
-        numbers: dict[str, float | None] = {}
-        if last or (config.evaluate_every and epoch % config.evaluate_every == 0):
-            trainer.account(trainer.records.drain())
-            numbers |= trainer.evaluate()
-        if config.monitor_every and (last or epoch % config.monitor_every == 0):
-            trainer.account(trainer.records.drain())
-            self.teller.kappa, warning = trainer.monitor()
-            numbers["log_kappa"] = self.teller.kappa
-            if warning is not None and "collapse" not in self.warned:
-                self.warned.add("collapse")
-                warnings.warn(f"epoch {epoch}: {warning}; blocks after it can hardly tell tokens apart", stacklevel=2)
+        numbers = self._look(epoch, last)
         warning = None
         if trainer.processes.is_main:
             warning = trainer.objective.collapse(tally.means, epoch, config.epochs)
@@ -176,6 +168,25 @@ class Loop:
                     self.board.add_scalar(f"val/{name}", value, tally.step)
         self.teller.restart_clock(tally.step)
         tally.epoch_end_due = False
+
+    def _look(self, epoch: int, last: bool) -> dict[str, float | None]:
+        """Evaluation, judges along the way and monitoring, each where it is due: their numbers."""
+        trainer, config = self.trainer, self.config
+        numbers: dict[str, float | None] = {}
+        if last or (config.evaluate_every and epoch % config.evaluate_every == 0):
+            trainer.account(trainer.records.drain())
+            numbers |= trainer.evaluate()
+        if config.along.due(epoch, last):
+            trainer.account(trainer.records.drain())
+            numbers |= trainer.judge()
+        if config.monitor_every and (last or epoch % config.monitor_every == 0):
+            trainer.account(trainer.records.drain())
+            self.teller.kappa, warning = trainer.monitor()
+            numbers["log_kappa"] = self.teller.kappa
+            if warning is not None and "collapse" not in self.warned:
+                self.warned.add("collapse")
+                warnings.warn(f"epoch {epoch}: {warning}; blocks after it can hardly tell tokens apart", stacklevel=2)
+        return numbers
 
     def _maybe_save(self, stopping: bool) -> None:
         """Not inside a run of bad steps: a rollback must find what was before it."""

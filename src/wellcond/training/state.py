@@ -35,7 +35,7 @@ class Parts:
         finite: list[tuple[str, Tensor]] = []
         for file, tensors in self.live().items():
             found[file] = {}
-            for name, tensor in tensors.items():
+            for name, tensor in self.updates.whole_state() if file == "optimizer" else tensors.items():
                 value = whole(tensor)
                 if value.is_floating_point():
                     finite.append((f"{file} {name}", value.isfinite().all()))

@@ -17,8 +17,10 @@ from wellcond.optim import WeightAverage, average_weight, build_updates, learnin
 from wellcond.runs import METRICS, TIMINGS, Log, Run
 from wellcond.training import checkpoints, monitoring
 from wellcond.training.adopting import adopt_
+from wellcond.training.along import Along, headlines
 from wellcond.training.annealing import Annealing, set_gain
 from wellcond.training.capture import CapturedStep, capture
+from wellcond.training.loading import PREFIXES
 from wellcond.training.models import build_model, initial_model
 from wellcond.training.processes import Processes, distribute, in_step
 from wellcond.training.records import Record, Records
@@ -36,8 +38,11 @@ class Diverged(ValueError):
 class Trainer:
     """Holds what `state.py` saves, the two logs (rank 0 only) and the step; `loop.py` decides when what is called."""
 
-    def __init__(self, config: TrainConfig, run: Run, supply: Supply, processes: Processes) -> None:
+    def __init__(
+        self, config: TrainConfig, run: Run, supply: Supply, processes: Processes, along: Along | None = None
+    ) -> None:
         self.config, self.run, self.supply, self.processes = config, run, supply, processes
+        self.along = along  # rank 0 only
         self.num_steps = config.epochs * supply.steps_per_epoch
         model = initial_model(config, supply.fixed_images)
         self.adopted = self._adopt_into(model)
@@ -154,8 +159,7 @@ class Trainer:
     def evaluate(self) -> dict[str, float]:
         """Numbers over the validation set, of the averaged weights where there are any.
 
-        With labels top-1 and top-5 in percent, without them the objective's own loss. Further judges at intervals of
-        pre-training add their numbers to this dictionary.
+        With labels top-1 and top-5 in percent, without them the objective's own loss.
         """
         self._turn_skips()
         with self.average.applied() if self.average is not None else nullcontext():
@@ -201,21 +205,35 @@ class Trainer:
 
     def monitor(self) -> tuple[float | None, str | None]:
         """Rows of the conditioning; mean log κ and a warning of collapse."""
-        gain = self._turn_skips()
+        model = self._plain("model")
         images = self.supply.fixed_images(self.config.monitor_images)
-        model = self.objective.get_submodule("model")
-        if self.sharded:  # a plain copy: probes meet no shards
-            tensors = {name: whole(t).cpu() for name, t in model.state_dict().items()}
-            model = build_model(self.config.model, initialized=False).to(DTYPES[self.config.precision])
-            if gain is not None:
-                set_gain(model, self.config.model, gain)
-            model.load_state_dict(tensors)
         if not self.processes.is_main:
             return None, None
         rows = monitoring.measure(model, images.to(DTYPES[self.config.precision]))
         for row in rows:
             self.write("probe", self.tally.step, monitoring.row_json(row))
         return monitoring.mean_log_kappa(rows), monitoring.collapse(rows)
+
+    def judge(self) -> dict[str, float]:
+        """Rows of the judges along the way, by rank 0 while the others wait; the number that stands for each."""
+        with self.average.applied() if self.average is not None else nullcontext():
+            model = self._plain(PREFIXES[self.config.objective].removesuffix("."))
+            rows = [] if self.along is None else list(self.along.look(model.to(self.processes.device)))
+        for row in rows:
+            self.write("judge", self.tally.step, row)
+        return headlines(rows)
+
+    def _plain(self, name: str) -> nn.Module:
+        """A module as who looks at it wants it: with the skips of now, and whole where it is sharded (a copy then)."""
+        gain = self._turn_skips()
+        model = self.objective.get_submodule(name)
+        if self.sharded:
+            tensors = {key: whole(t).cpu() for key, t in model.state_dict().items()}
+            model = build_model(self.config.model, initialized=False).to(DTYPES[self.config.precision])
+            if gain is not None:
+                set_gain(model, self.config.model, gain)
+            model.load_state_dict(tensors)
+        return model
 
     # checkpoints
 

@@ -14,11 +14,10 @@ from torch import Tensor
 from ..randomness import bits, uniform
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-NUM_STREAMS = 8
 
 
 def draw_jitter(keys: Tensor, stream: int, strengths: tuple[float, float, float, float]) -> tuple[Tensor, Tensor]:
-    """(order (B, 4), factors (B, 4)): a permutation, and factors in the order of the names above; NUM_STREAMS streams.
+    """(order (B, 4), factors (B, 4)): a permutation, and factors in the order of the names above; 8 streams.
 
     Factors are uniform in [1 − s, 1 + s], for the hue in [−s, s] turns.
     """

@@ -19,7 +19,6 @@ from ..randomness import integers, uniform
 
 TRIES = 10
 PLACE = 2 * TRIES  # streams used, from the first one on: 2 for each try, then 2 for the place
-NUM_STREAMS = PLACE + 2
 
 
 def pad_crop(raw: Tensor, offsets: Tensor, padding: int, flip: Tensor | None = None) -> Tensor:
@@ -51,7 +50,7 @@ def resized_boxes(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> Tensor:
-    """(B, 4) int64 boxes (top, left, height, width) in a picture of `side`; NUM_STREAMS streams from `stream` on."""
+    """(B, 4) int64 boxes (top, left, height, width) in a picture of `side`; PLACE + 2 streams from `stream` on."""
     H, W = side
     tries = torch.arange(TRIES, device=keys.device)
     area = H * W * _between(uniform(keys[:, None], stream + 2 * tries), *scale)  # (B, T)

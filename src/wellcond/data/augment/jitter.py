@@ -14,11 +14,10 @@ from ..randomness import integers, uniform
 from . import enhancing
 
 BRIGHTNESS, CONTRAST, SATURATION = range(3)
-STREAMS = 4
 
 
 def draw(keys: Tensor, stream: int, strength: float) -> tuple[Tensor, Tensor]:
-    """(order, factors); STREAMS streams from `stream` on."""
+    """(order, factors); 4 streams from `stream` on."""
     low, high = max(0.0, 1 - strength), 1 + strength
     factors = torch.stack([low + (high - low) * uniform(keys, stream + i) for i in range(3)], 1)
     number = integers(keys, stream + 3, 6)  # one of the six permutations: the first, then which of the two others

@@ -19,7 +19,6 @@ from ..randomness import integers, uniform
 
 TRIES = 128
 MOST = 2.0  # alpha up to here: at 2 a try of Jöhnk's method succeeds with probability 1/6, all of TRIES fail in 1e-10
-STREAMS = 4 + 2 * TRIES
 
 
 def draw(

@@ -73,5 +73,5 @@ def _value_output_rows(layer: int, W: Tensor) -> list[Row]:
 
 
 def _log_kappas(W: Tensor) -> list[float]:
-    tall = W if W.shape[-2] >= W.shape[-1] else W.mT.contiguous()  # LAPACK is four times as fast on it
+    tall = W if W.shape[-2] >= W.shape[-1] else W.mT.contiguous()  # LAPACK is faster on it
     return log_kappa(*spectrum(tall)).tolist()

@@ -111,14 +111,14 @@ def _traces(
         "hovertext": [_hover(side, row) for row in infinite],
         "textfont": {"color": colour(site), "size": 15},
     }
-    return [*_band(side, site, curve, number), line, *([nowhere] if infinite else [])]
+    return [*_band(site, curve, number), line, *([nowhere] if infinite else [])]
 
 
 def _sign(row: Row) -> str:
     return "" if row.value is not None else "∞" if is_infinite(row) else "×"
 
 
-def _band(side: Side, site: str, curve: list[Row], number: int) -> list[dict[str, Any]]:
+def _band(site: str, curve: list[Row], number: int) -> list[dict[str, Any]]:
     """Mean ± standard deviation, one outline for each stretch of blocks without a gap."""
     x: list[float | None] = []
     y: list[float | None] = []

@@ -3,12 +3,14 @@
 A weight W (m, n) with gradient G keeps L = E[G Gᵀ] and R = E[Gᵀ G], slow eigenbases Q_L and Q_R of them, and Adam's
 moments, the second one of the rotated gradient Q_Lᵀ G Q_R. The step is Adam's, rotated back.
 
-optimizer   SOAP: what torch calls, whose turn it is, ranks, state
+optimizer   SOAP: what torch calls, whose turn it is, state
+layout      which weights are one stack, whose they are, when their bases have their turn
 stacks      weights of one shape as one tensor: the ordinary step, which a CUDA graph can hold
 bases       the first eigenbasis, and one from the last by a power step and QR or by an eigendecomposition
-renewing    the bases whose turn it is, of one size at once, each rank its share
+renewing    the bases whose turn it is, of one size at once
 beside      on another stream, while the next step begins
 turns       work spread evenly over steps, and over ranks
+sharing     the weights shared out to ranks, which send them round after each step
 
 What it costs, counted for ViT-B (86 M parameters; S₂ = Σ mn(m+n) = 2.96e11, S₃ = Σ (m³+n³) = 8.78e11), and the
 precision each part needs:
@@ -20,9 +22,8 @@ precision each part needs:
 | power step, every 10th      | 2 S₃ / 10 = 0.18 T   | float64 | float32 drowns eigenvalues under 1e-7 of the largest  |
 | QR by Cholesky, as often    | 10/3 S₃ / 10 = 0.3 T | float64 | squares a condition number of 4e3 and more            |
 
-On an H200 (float32 and float64 about 55 TFLOP/s each, TF32 350, Cholesky 4) this predicts 7 + 20 ms, and 4 ms for the
-elementwise parts: 31 ms beside the 140 ms of a training step with batch 512. In float32 the first two rows alone would
-take 43 ms; torch's Householder QR of all bases about 1.4 s, 140 ms of each step.
+So the first two rows want tensor cores and the last two want to be rare. What it takes in time is not measured yet
+(`wellcond bench soap`).
 """
 
 from wellcond.optim.soap.optimizer import SOAP

@@ -13,7 +13,7 @@ direction without a gradient stays what it was. What remains, 4e3, is too much f
 float64: bases are orthonormal to 1e-8. Householder's QR is for the rest:
 
 - a basis that is refreshed for the first time. It is that of one gradient, C is far from 1, and P's condition number
-  1e6 in the worst of the spectra that were tried;
+  may be far larger;
 - float64 statistics, which have no wider type; the CPU, where LAPACK is good at it; GPUs without float64 tensor cores.
 """
 
@@ -24,7 +24,7 @@ from wellcond.spectral import eigen
 from wellcond.spectral.products import has_kernels
 
 _LARGEST_BATCHED = 1024  # cuSOLVER's batched eigensolver is for many small matrices
-_LARGEST_CHOLESKY = 256  # and so is its batched Cholesky
+_LARGEST_CHOLESKY = 1024  # and so is its batched Cholesky (results/bench-soap.json, part refresh)
 
 
 def first_basis(A: Tensor) -> Tensor:

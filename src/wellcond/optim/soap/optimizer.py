@@ -1,4 +1,4 @@
-"""The optimizer that torch sees: parameter groups, whose turn it is, ranks that share the work, state."""
+"""The optimizer that torch sees: parameter groups, whose turn it is, state."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from wellcond.optim.soap.beside import Beside
-from wellcond.optim.soap.renewing import Place, places_of, renew_
-from wellcond.optim.soap.stacks import Stack, matmul_precision, stack_up
-from wellcond.optim.soap.turns import is_due, spread
+from wellcond.optim.soap.layout import Layout
+from wellcond.optim.soap.renewing import Place, renew_
+from wellcond.optim.soap.sharing import Sharing
+from wellcond.optim.soap.stacks import matmul_precision
+from wellcond.optim.soap.turns import is_due
 
 
 class SOAP(Optimizer):
@@ -29,9 +31,13 @@ class SOAP(Optimizer):
                      betas (.9, .95), weight decay .05 and a frequency of 100 is the eigenvalue-corrected Shampoo
     stagger          bases take turns, so that each step refreshes about as many; False: all in the same step
     products         "tf32" or "float32": how gradients are multiplied on CUDA; bases are always refined in float64
-    process_group    ranks that hold the same weights and gradients (DDP): each refreshes a share and sends it round
+    process_group    ranks that hold the same weights and gradients (DDP): each keeps the state of a share of the
+                     weights, moves it and sends it round (sharing.py says how much). None: this rank does all of it
     overlap          on CUDA: refresh on another stream while the next forward and backward pass runs; the bits are the
                      same. Whoever reads the state in between calls `wait()` first
+
+    With a `process_group` all ranks must call `state_dict()`; each gets the whole state, on the CPU, which loads into
+    any number of ranks. In `state`, what other ranks keep has a shape and no content (device "meta").
 
     `step()` is `update()`, which a CUDA graph can hold if `lr` is a tensor, and `refresh()`, which it cannot: in a
     captured loop, replay the one and call the other.
@@ -62,45 +68,38 @@ class SOAP(Optimizer):
         _check_one_of("products", products, ("tf32", "float32"))
         if max_precondition_dim < 0:
             raise ValueError(f"max_precondition_dim is {max_precondition_dim}; choose 0 or more, for example 10000")
-        self.how, self.stagger, self.process_group, self.overlap = refresh, stagger, process_group, overlap
+        self.how, self.overlap = refresh, overlap
+        self.sharing = None
+        if process_group is not None and dist.get_world_size(process_group) > 1:
+            self.sharing = Sharing(process_group)
         self.beside: Beside | None = None
-        self.max_precondition_dim = max_precondition_dim
+        self.layout = Layout(max_precondition_dim, stagger, self.sharing)
         self.precision = {"tf32": "tf32", "float32": "ieee"}[products]
-        self.stacks: list[tuple[int, Stack]] = []  # with the number of its group: torch replaces groups on loading
         params = params if isinstance(params, Tensor) else list(params)  # torch tells of a single tensor
         if not len(params):
             raise ValueError("params is empty; pass those of a model that has some, e.g. model.parameters()")
+        self._ready = False
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults | {"precondition_frequency": precondition_frequency})
+        self._ready = True
+        self._stack_up()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        _check_group(group)
-        for stack in stack_up(group["params"], self.max_precondition_dim):
-            self.stacks.append((len(self.param_groups) - 1, stack))
-        self._show_state()
-        self._turns = self._spread()
+        _check_group(self.param_groups[-1])
+        if self._ready:
+            self._stack_up()
 
-    def _grouped(self) -> Iterator[tuple[dict[str, Any], Stack]]:
-        return ((self.param_groups[number], stack) for number, stack in self.stacks)
+    def _stack_up(self) -> None:
+        self.layout.extend(self.param_groups)
+        self._show_state()
 
     def _show_state(self) -> None:
-        for _, stack in self.stacks:
+        """To torch; and the turns, which hang on the groups."""
+        for _, stack in self.layout.stacks:
             for i, p in enumerate(stack.parameters):
                 self.state[p] = stack.state(i)
-
-    def _spread(self) -> dict[Stack, list[tuple[Place, int]]]:
-        """When each basis of a stack has its turn: a function of the shapes alone."""
-        by_frequency: dict[int, list[Place]] = {}
-        for group, stack in self._grouped():
-            by_frequency.setdefault(group["precondition_frequency"], []).extend(places_of(stack))
-        found: dict[Stack, list[tuple[Place, int]]] = {stack: [] for _, stack in self.stacks}
-        for frequency, places in by_frequency.items():
-            phases = spread([place.cost for place in places], frequency) if self.stagger else [0] * len(places)
-            for place, phase in zip(places, phases, strict=True):
-                found[place.stack].append((place, phase))
-        return found
+        self._turns = self.layout.turns(self.param_groups)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -118,15 +117,17 @@ class SOAP(Optimizer):
         """The ordinary step; where `skip` (0-d, on the device) is not 0, it changes nothing."""
         self.wait()
         with matmul_precision(self.precision):
-            for group, stack in self._grouped():
+            for group, stack in self.layout.kept(self.param_groups):
                 with torch.autocast(stack.device.type, enabled=False):
                     stack.update_(group, skip)
+        if self.sharing is not None:
+            self.sharing.send_round_()
 
     @torch.no_grad()
     def refresh(self) -> None:
         """After a step: build the bases of weights that took their first, and refresh those whose turn it is."""
         due: dict[str, list[Place]] = {}
-        for group, stack in self._grouped():
+        for group, stack in self.layout.kept(self.param_groups):
             frequency, places = group["precondition_frequency"], self._turns[stack]
             turns = stack.turn.tolist()
             built = [turn > 0 for turn in turns]
@@ -142,21 +143,36 @@ class SOAP(Optimizer):
         if due:
             with self._aside(), matmul_precision("ieee"):
                 for how, places in due.items():
-                    renew_(places, how, self.process_group)
+                    renew_(places, how)
 
     def _aside(self) -> AbstractContextManager[None]:
         return self.beside.work() if self.overlap and self.beside is not None else nullcontext()
 
     def wait(self) -> None:
         """Let this stream wait for a refresh beside it; the host does not wait."""
-        if self.overlap and self.beside is None and self.stacks and self.stacks[0][1].device.type == "cuda":
-            self.beside = Beside(self.stacks[0][1].device)
+        stacks = self.layout.stacks
+        if self.overlap and self.beside is None and stacks and stacks[0][1].device.type == "cuda":
+            self.beside = Beside(stacks[0][1].device)
         if self.beside is not None:
             self.beside.wait()
 
+    @torch.no_grad()
+    def whole_state(self) -> Iterator[tuple[nn.Parameter, dict[str, Tensor]]]:
+        """The state of each weight, also of those that other ranks keep: all ranks must ask (a collective)."""
+        self.wait()
+        for _, stack in self.layout.stacks:
+            whole = stack if self.sharing is None else self.sharing.whole(stack)
+            for i, p in enumerate(stack.parameters):
+                yield p, whole.state(i)
+
     def state_dict(self) -> dict[str, Any]:
         self.wait()
-        return super().state_dict()
+        found = super().state_dict()
+        if self.sharing is not None:
+            whole = {p: {key: t.cpu().clone() for key, t in state.items()} for p, state in self.whole_state()}
+            every = [p for group in self.param_groups for p in group["params"]]
+            found["state"] = {i: whole[p] for i, p in enumerate(every) if p in whole}
+        return found
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -165,7 +181,6 @@ class SOAP(Optimizer):
         self._check_state(state_dict)
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         self._show_state()
-        self._turns = self._spread()
         every = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
             for key, value in saved.items():

@@ -39,29 +39,52 @@ def matrix_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return (sides[0], math.prod(sides[1:])) if len(sides) > 1 else (math.prod(sides),)
 
 
-class Stack:
-    """K weights of one shape, dtype, device and parameter group."""
+def rotated_sides(shape: Sequence[int], max_precondition_dim: int) -> dict[str, int]:
+    """Lengths of those sides of a weight that have a basis.
 
-    def __init__(self, parameters: list[nn.Parameter], max_precondition_dim: int) -> None:
+    >>> rotated_sides((64, 3, 4, 4), 100), rotated_sides((64, 3, 4, 4), 50), rotated_sides((64,), 100)
+    ({'left': 64, 'right': 48}, {'right': 48}, {})
+    """
+    lengths = matrix_shape(shape)
+    sides = dict(zip(SIDES, lengths, strict=True)) if len(lengths) == 2 else {}
+    return {name: n for name, n in sides.items() if n <= max_precondition_dim}
+
+
+class Stack:
+    """K weights of one shape, dtype, device and parameter group.
+
+    `owner` is the rank that keeps their state; on the others (`kept` False) it is shapes without content, on torch's
+    device "meta".
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], max_precondition_dim: int, *, owner: int = 0, kept: bool = True
+    ) -> None:
         first = parameters[0]
         self.parameters, self.shape = parameters, matrix_shape(first.shape)
+        self.max_precondition_dim, self.owner, self.kept = max_precondition_dim, owner, kept
         self.dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
         self.device, K = first.device, len(parameters)
+        self._place = first.device if kept else torch.device("meta")
         self.count = self._zeros(K, dtype=torch.float32)  # steps taken, the first one included
         self.exp_avg = self._zeros(K, *self.shape)
         self.exp_avg_sq = self._zeros(K, *self.shape)  # of the rotated gradient
-        self.turn = torch.zeros(K, dtype=torch.int64)  # on the host: calls of refresh since there is a basis
+        # on the host: calls of refresh since there is a basis
+        self.turn = torch.zeros(K, dtype=torch.int64, device="cpu" if kept else "meta")
         self.seen = [False] * K  # has there ever been a gradient?
         self.sides: dict[str, Side] = {}
-        if len(self.shape) == 2:
-            for name, n in zip(SIDES, self.shape, strict=True):
-                if n <= max_precondition_dim:
-                    eye = torch.eye(n, dtype=self.dtype, device=self.device).repeat(K, 1, 1)
-                    self.sides[name] = Side(self._zeros(K, n, n), eye)
+        for name, n in rotated_sides(first.shape, max_precondition_dim).items():
+            eye = torch.eye(n, dtype=self.dtype, device=self._place).repeat(K, 1, 1)
+            self.sides[name] = Side(self._zeros(K, n, n), eye)
         self._masks: dict[tuple[bool, ...], Tensor] = {}
 
     def _zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.zeros(shape, dtype=dtype or self.dtype, device=self.device)
+        return torch.zeros(shape, dtype=dtype or self.dtype, device=self._place)
+
+    def tensors(self) -> list[Tensor]:
+        """All that is kept, of all weights at once."""
+        bases = [tensor for side in self.sides.values() for tensor in (side.gram, side.basis)]
+        return [self.count, self.turn, self.exp_avg, self.exp_avg_sq, *bases]
 
     def state(self, i: int) -> dict[str, Tensor]:
         """The state of one weight; views, so what is written there is written here."""
@@ -153,13 +176,13 @@ class Stack:
         V.copy_(V.index_select(SIDES.index(side), order))
 
 
-def stack_up(parameters: Sequence[nn.Parameter], max_precondition_dim: int) -> list[Stack]:
-    """Stacks of a parameter group, in the order of their first weights."""
+def alike(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Which weights of a parameter group can be one stack, in the order of their first."""
     found: dict[tuple, list[nn.Parameter]] = {}
     for p in parameters:
         if p.numel():
             found.setdefault((matrix_shape(p.shape), p.dtype, p.device), []).append(p)
-    return [Stack(list(members), max_precondition_dim) for members in found.values()]
+    return list(found.values())
 
 
 @contextmanager

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..config import TrainConfig
-from ..data.augment import evaluation
-from ..data.cache import Cache, open_cache
-from ..data.feeds import check_labels, check_same_classes, open_feed
-from ..data.progress import bar
-from ..data.records import Source
-from ..data.sampling import evaluation_batches
-from ..data.splits import open_split
-from ..evaluation import Half
+from wellcond.config import TrainConfig
+from wellcond.data.augment import evaluation
+from wellcond.data.cache import Cache, open_cache
+from wellcond.data.feeds import check_labels, check_same_classes, open_feed
+from wellcond.data.progress import Bar, bar
+from wellcond.data.records import Source
+from wellcond.data.sampling import evaluation_batches
+from wellcond.data.splits import open_split
+from wellcond.evaluation import Half
 
 
 class Pictures:
@@ -23,9 +23,11 @@ class Pictures:
     """
 
     def __init__(
-        self, config: TrainConfig, source: str | None, device: torch.device, batch_size: int, *, own_head: bool = True
-    ) -> None:
+        self, config: TrainConfig, source: str | None, device: torch.device, batch_size: int, *, own_head: bool = True,
+        progress: Bar = bar,
+    ) -> None:  # fmt: skip
         self.config, self.device, self.batch_size, self.own_head = config, device, batch_size, own_head
+        self.progress = progress
         self.sources: dict[Half, str] = {"train": source or config.data.train, "val": source or config.data.val}
 
     def check(self) -> None:
@@ -44,7 +46,7 @@ class Pictures:
 
     def _cache(self, half: Half) -> Cache:
         data = self.config.data
-        cache = open_cache(self.source(half), data.image_size, data.cache, progress=bar)
+        cache = open_cache(self.source(half), data.image_size, data.cache, progress=self.progress)
         num_classes = self.config.model.num_classes if self.own_head else max(1, cache.meta.num_classes)
         # a folder's classes are numbered in its own order, so fewer of them would be other ones
         if self.own_head and cache.meta.classes and len(cache.meta.classes) != num_classes:
@@ -59,7 +61,7 @@ class Pictures:
         """Images (B, C, H, W), labels (B,) on the device; the last batch may be short."""
         data, cache = self.config.data, self._cache(half)
         feed = open_feed(cache, self.device, data.resident, data.workers)
-        with bar(f"judging on {cache.meta.title}", len(cache)) as advance:
+        with self.progress(f"judging on {cache.meta.title}", len(cache)) as advance:
             for raw, labels in feed.batches(evaluation_batches(len(cache), self.batch_size)):
                 yield evaluation(raw, data.image_size, data.mean, data.std), labels
                 advance(len(labels))

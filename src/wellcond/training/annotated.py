@@ -4,6 +4,7 @@ Nothing is cached on disk. Squares are kept in memory as bytes up to KEEP, becau
 a larger set is decoded again each time.
 """
 
+import copy
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from ..data.annotations import (
+from wellcond.data.annotations import (
     BoxForm,
     box_field,
     boxes_of,
@@ -27,10 +28,10 @@ from ..data.annotations import (
     mask_of,
     matching,
 )  # fmt: skip
-from ..data.augment.normalising import normalise
-from ..data.progress import bar
-from ..data.records import Record, Source
-from ..evaluation import Scene
+from wellcond.data.augment.normalising import normalise
+from wellcond.data.progress import Bar, bar
+from wellcond.data.records import Record, Source
+from wellcond.evaluation import Scene
 
 KEEP = 4 << 30  # bytes
 MOST_SQUARES = 32  # in a batch: a head has a number for each pixel and class
@@ -51,6 +52,7 @@ class View:
     void: tuple[int, ...]
     boxes: BoxForm
     where: tuple[str, ...]
+    progress: Bar = bar
 
     def normalised(self, pixels: NDArray[np.uint8]) -> Tensor:
         """uint8 (…, H, W, 3) → float32 (…, 3, H, W)."""
@@ -83,7 +85,7 @@ class Scenes:
 
     def __iter__(self) -> Iterator[Scene]:
         records = self.source.records(self.chosen, self.fields)
-        with bar(f"looking at {self.source.title}", len(self.chosen)) as advance:
+        with self.view.progress(f"looking at {self.source.title}", len(self.chosen)) as advance:
             for place, (record, parts) in enumerate(in_order(self._read, records)):
                 pixels, boxes, mask = parts
                 yield Scene(
@@ -127,7 +129,7 @@ class Scenes:
 class Squares:
     """Batches of squares with masks (B, S, S) int64 on the device; its length is the number of batches.
 
-    `shuffled`: in another order every time, the same in every run; a set that memory does not hold comes in its own.
+    `shuffled`: in another order every pass, the same in every run; a set that memory does not hold comes in its own.
     """
 
     def __init__(
@@ -137,9 +139,16 @@ class Squares:
             raise ValueError(f"{source.title} has no masks to judge segmentation by; give a set with --data that does")
         self.source, self.view, self.side = source, view, side
         self.batch_size, self.device = min(batch_size, MOST_SQUARES), device
+        self.shuffled = shuffled
         self.rng = np.random.default_rng(0) if shuffled else None
         self.chosen = matching(source, view.where)
         self.kept: list[tuple[NDArray[np.uint8], Mask]] = []
+
+    def anew(self) -> "Squares":
+        """The same, with what was decoded so far, at its first pass: who is judged later sees the same order."""
+        other = copy.copy(self)
+        other.rng = np.random.default_rng(0) if self.shuffled else None
+        return other
 
     def __len__(self) -> int:
         return math.ceil(len(self.chosen) / self.batch_size)
@@ -169,7 +178,7 @@ class Squares:
             yield from self.kept
             return
         kept: list[tuple[NDArray[np.uint8], Mask]] = []
-        with bar(f"decoding {self.source.title}", len(self.chosen)) as advance:
+        with self.view.progress(f"decoding {self.source.title}", len(self.chosen)) as advance:
             for one in in_order(self._read, self.source.records(self.chosen, ["mask"])):
                 if self._fits:
                     kept.append(one)

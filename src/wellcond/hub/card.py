@@ -1,0 +1,186 @@
+"""The model card: README.md with the front matter that the hub reads, then what a reader wants to know of a run."""
+
+import json
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from torch import nn
+
+from ..config import ExportConfig, ModelConfig, to_json
+from ..runs_page.reading import Story
+from .curves import table, tables
+
+GRAYING_PAPER, SKIPLESS_PAPER = "2505.01996", "2510.00345"
+
+
+def write(
+    name: str, story: Story, exported: ExportConfig, *, plain: bool, licence: str | None, model: nn.Module
+) -> str:
+    """The whole file."""
+    parameters = sum(p.numel() for p in model.parameters())
+    sections = {
+        "Load it": _loading(name, exported, plain),
+        "How it was trained": table(["what", "value"], _settings(story, exported, licence)),
+        "Results": _results(story),
+        "Condition number while it trained": tables(story) or _NOT_MEASURED,
+        "The exact command": _origin(story),
+        "The whole config": f"```json\n{to_json(story.config).strip()}\n```",
+    }
+    title = f"# {name.rsplit('/', 1)[-1]}\n\n{_sentence(story, parameters)}"
+    body = "\n\n".join(f"## {head}\n\n{text}" for head, text in sections.items())
+    return f"---\n{_front_matter(name, story, plain, licence)}\n---\n\n{title}\n\n{body}\n\n{_papers(exported.model)}\n"
+
+
+_NOT_MEASURED = "Not measured: the run was trained with `--monitor-every 0`."
+
+
+def dataset(story: Story) -> str:
+    """The training images as a reader knows them: a name, or the last part of a path."""
+    source = story.config.data.train
+    return source if source.startswith("hf:") else PurePath(source).name or source
+
+
+def changes(model: ModelConfig) -> list[str]:
+    """What is not as in timm, in words."""
+    g, words = model.graying, []
+    if g.method != "none":
+        words.append(f"its input grayed by {g.method.upper()} at ε = {g.epsilon:g}")
+    if model.cut != "no":
+        words.append("without skips" if model.cut == "both" else f"without the skips around its {_part(model.cut)}")
+    if model.attention == "linear":
+        words.append(f"with linear attention, k = {model.k or 16:g}")
+    if model.activation != "gelu":
+        words.append(f"with the activation {model.activation}")
+    return words
+
+
+def _part(cut: str) -> str:
+    return "MLPs" if cut == "mlp" else "attention"
+
+
+def _sentence(story: Story, parameters: int) -> str:
+    config = story.config
+    how = {"supervised": "with labels", "mae": "without labels, by MAE", "dino": "without labels, by DINO"}
+    differs = "".join(f", {word}" for word in changes(config.model))
+    return (
+        f"`{config.model.name}` at {config.model.image_size} px, {parameters / 1e6:.3g} M parameters{differs}; trained "
+        f"{how[config.objective]} on {dataset(story)} by wellcond."
+    )
+
+
+def _front_matter(name: str, story: Story, plain: bool, licence: str | None) -> str:
+    from huggingface_hub import EvalResult, ModelCardData
+
+    config, source = story.config, dataset(story)
+    labelled = config.objective == "supervised"
+    task = "image-classification" if labelled else "image-feature-extraction"
+    own = source.removeprefix("hf:") if source.startswith("hf:") else None
+    top1 = story.last("top1") if labelled else None
+    scores = {} if top1 is None else {
+        "model_name": name,
+        "eval_results": [
+            EvalResult(
+                task_type=task, dataset_type=own or source, dataset_name=own or source, metric_type="accuracy",
+                metric_name="top-1, %", metric_value=round(top1, 3),
+            )
+        ],
+    }  # fmt: skip
+    papers = [f"arxiv:{number}" for number in _cited(config.model)]
+    return ModelCardData(
+        license=licence,
+        library_name="timm" if plain else "wellcond",
+        pipeline_tag=task,
+        tags=["wellcond", "vision-transformer", *papers],
+        datasets=[own] if own else None,
+        **scores,
+    ).to_yaml()
+
+
+def _loading(name: str, exported: ExportConfig, plain: bool) -> str:
+    size = exported.model.image_size
+    mean, std = (", ".join(f"{value:g}" for value in values) for values in (exported.mean, exported.std))
+    ours = f'```python\nimport wellcond as wc\n\nmodel = wc.load("hf:{name}")  # or the folder of this card\n```'
+    images = f"Images are {size} × {size} px, normalised by mean ({mean}) and std ({std}) of pixels in 0 … 1."
+    if plain:
+        theirs = f'```python\nimport timm\n\nmodel = timm.create_model("hf-hub:{name}", pretrained=True)\n```'
+        rounded = ", rounded to float32" if exported.precision == "float64" else ""
+        return f"{ours}\n\nIt is a plain model of timm, so this gives the same{rounded}:\n\n{theirs}\n\n{images}"
+    missing = ", ".join(changes(exported.model))
+    if not missing:
+        return f"{ours}\n\ntimm alone has no architecture of this name, so it cannot load it.\n\n{images}"
+    return (
+        f"{ours}\n\n**Not by timm alone**: it knows nothing of what this model is ({missing}). It would load the same "
+        f"weights into its plain architecture, whose outputs are others.\n\n{images}"
+    )
+
+
+def _settings(story: Story, exported: ExportConfig, licence: str | None) -> Iterator[tuple[str, str]]:
+    config, model = story.config, story.config.model
+    g, optim = model.graying, story.config.optim
+    yield "recipe", config.recipe
+    yield "dataset", f"{dataset(story)} (validation: {PurePath(config.data.val).name or config.data.val})"
+    epsilon = f"{g.method.upper()}, ε = {g.epsilon:g}, rescale {g.rescale}, precision {g.precision}"
+    yield "graying", "none" if g.method == "none" else epsilon
+    yield "skips", {"no": "all", "both": "none"}.get(model.cut, f"none around {_part(model.cut)}") + _annealed(exported)
+    yield "attention", "softmax" if model.attention == "softmax" else f"linear, k = {model.k or 16:g}"
+    yield "activation", model.activation
+    yield "initialization", _beginning(model)
+    yield "optimizer", f"{optim.name}, learning rate {optim.lr:g}, weight decay {optim.weight_decay:g}"
+    epochs = f"{config.epochs} epoch{'s' * (config.epochs > 1)}"
+    yield "length", f"{epochs} of batches of {config.batch_size}; these weights are of step {exported.step}"
+    yield "precision", config.precision
+    yield "seed", str(config.seed)
+    yield "started from", config.pretrained or "fresh weights"
+    yield "licence", licence or "none is stated"
+
+
+def _annealed(exported: ExportConfig) -> str:
+    return "" if exported.skip_gain is None else f"; those that are cut still have a gain of {exported.skip_gain:g}"
+
+
+def _beginning(model: ModelConfig) -> str:
+    init = model.init
+    if init.method != "skipless":
+        return {"default": "timm's own"}.get(init.method, init.method)
+    numbers = {"α": init.alpha, "β": init.beta, "c": init.c, "temperature": init.temperature}
+    said = (f"{letter} = {', '.join(f'{value:g}' for value in values)}" for letter, values in numbers.items())
+    return f"skipless, {'; '.join(said)}; Z {init.z}" + (", calibrated" if init.calibrate else "")
+
+
+def _results(story: Story) -> str:
+    rows = [
+        [f"{what}, %", f"{value:.2f}"]
+        for what, key in (("top-1", "top1"), ("top-5", "top5"))
+        if (value := story.last(key)) is not None
+    ]
+    if not rows:
+        return "No accuracy was measured."
+    return f"On the validation images, one run of seed {story.config.seed}:\n\n{table(['what', 'value'], rows)}"
+
+
+def _origin(story: Story) -> str:
+    if not story.starts:
+        return "Not recorded."
+    start: dict[str, Any] = story.starts[-1]
+    commands = list(dict.fromkeys(str(s.get("command")) for s in story.starts))
+    facts = {
+        "commit": start.get("commit"),
+        "hardware": ", ".join(f"{key} {value}" for key, value in (start.get("hardware") or {}).items()),
+        "versions": ", ".join(f"{key} {value}" for key, value in (start.get("versions") or {}).items() if value),
+        "date": start.get("date"),
+        "starts": len(story.starts),
+    }
+    rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in facts.items()]
+    return "```sh\n" + "\n".join(commands) + f"\n```\n\n{table(['what', 'value'], rows)}"
+
+
+def _cited(model: ModelConfig) -> list[str]:
+    skipless = model.cut == "both" or model.init.method == "skipless"
+    return [GRAYING_PAPER] * (model.graying.method != "none") + [SKIPLESS_PAPER] * skipless
+
+
+def _papers(model: ModelConfig) -> str:
+    names = {GRAYING_PAPER: "Token Graying: *Always Skip Attention*", SKIPLESS_PAPER: "*Cutting the Skip*"}
+    cited = "; ".join(f"{names[number]}, arXiv {number}" for number in _cited(model))
+    return f"Written by `wellcond push`.{f' {cited}.' if cited else ''}"

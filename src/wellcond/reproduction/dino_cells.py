@@ -1,0 +1,132 @@
+"""DINO with and without skips ("Cutting the Skip", Figs. 2 to 4 and its dense probes), on Tiny-ImageNet.
+
+{vit-tiny, vit-s} × {skip, skipless-init} × {adamw, soap}. All cells share everything but the skips, the weights they
+begin with, the optimizer and its betas; learning rate, weight decay and schedule are the recipe's, which are those of
+DINO's authors for AdamW with skips. Nothing is looked for, for any cell.
+
+Weights stay on the machine that trained them, so a run is judged right after its training, by everything that any of
+these claims asks (dino_judged): a run of one claim is a run of all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..config import ReproduceConfig
+from . import pictures
+from .claim import Claim, Row, Run
+from .comparing import Number, against, by_seed, mean_row
+from .experiments import Experiment, TrainingClaim
+from .pictures import PETS, VOC
+from .skipless_cells import CUT, OPTIMIZERS, WORDS
+
+EPOCHS, PARTS = 30, 6  # judged at every sixth of pre-training, so also at two thirds of it
+TINY = "tiny-imagenet"
+MODELS = {"vit-tiny": "ViT-Tiny", "vit-s": "ViT-S"}
+SKIP, OURS = "skip", "skipless-init"
+SKIPS = {SKIP: "with skips", OURS: "skipless, initialized"}
+INIT = {"model.init.method": "skipless", "model.init.alpha": (1.8,), "model.init.beta": (1.0,), "model.init.c": (3.0,)}
+NEEDS = ("along", "judged", "maps")
+SIDE, SMALL = 160, 32  # of VOC pictures, the shorter one: 20 patches; of the quick version
+WHERE = ("bbox_source=voc2012",)
+SCALED = (
+    "ViT-Tiny and ViT-S with patches of 8 on Tiny-ImageNet at 64 px for ViT-S/16 on ImageNet-1K at 224 px with 300 "
+    "epochs; 4096 prototypes for 65536, small crops of 32 px for 96; learning rates not looked for. "
+)
+SCALED_VOC = (
+    f"The VOC 2012 pictures that show animals and have official boxes, at {SIDE} px, for all of VOC 2012: their "
+    "numbers compare with each other and not with published ones."
+)
+
+
+def cells() -> dict[str, Experiment]:
+    found = {}
+    for model in MODELS:
+        for skips in SKIPS:
+            for optimizer, changes in OPTIMIZERS.items():
+                cut = {**CUT, **INIT} if skips == OURS else {}
+                own = {"monitor_every": 0, **changes, **cut}
+                found[f"{model}/{skips}/{optimizer}"] = Experiment(recipe=f"{TINY}-dino-{model}", changes=own)
+    return found
+
+
+QUICK = tuple(variant for variant in cells() if variant.startswith("vit-tiny/"))
+
+
+def claim_of(base: TrainingClaim, options: ReproduceConfig) -> Claim:
+    """The claim, with judges along the way and after training on the sets that the user gives."""
+    from .dino_judged import judge_all
+
+    sources = find_sources(base.name, options)
+    asked = along(sources, options)
+    experiments = {name: replace(e, changes={**e.changes, **asked}) for name, e in base.experiments.items()}
+    after = partial(judge_all, sources=sources, quick=options.quick)
+    return replace(base, experiments=experiments, after=after, needs=NEEDS).claim(options)
+
+
+def find_sources(name: str, options: ReproduceConfig) -> dict[str, str]:
+    """Set → source of those that are looked at; ValueError where one is missing that a run would need."""
+    if options.collect:
+        return {}
+    size = {"image_size": 16 if options.quick else 64, "quick": options.quick}
+    found = {of: pictures.find(of, options.data, **size) for of in (TINY, VOC, PETS)}
+    missing = [of for of, source in found.items() if source is None]
+    if missing and found[TINY] is not None:
+        raise ValueError(f"{name} also looks at {' and '.join(missing)}; give --data {missing[0]}=PATH")
+    return {of: source for of, source in found.items() if source is not None}
+
+
+def along(sources: dict[str, str], options: ReproduceConfig) -> dict[str, Any]:
+    """Changes of a config: which judges, when."""
+    if VOC not in sources:
+        return {}
+    voc = sources[VOC]
+    found: dict[str, Any] = {"along.judges": ("knn", "linear", f"segmentation={voc}", f"discovery={voc}")}
+    if not stands_in(voc):
+        found |= {"along.where": WHERE, "along.size": SMALL if options.quick else SIDE}
+    if options.quick:
+        return found | {"along.every": 1, "along.probe_epochs": 1, "along.segmentation_epochs": 1}
+    return found | {"along.every": max(1, (options.epochs or EPOCHS) // PARTS)}
+
+
+def stands_in(source: str) -> bool:
+    """For pictures that are not there: procedural ones, which have other fields and classes."""
+    return source.startswith("procedural")
+
+
+# what the claims say of runs
+
+
+def told(variant: str) -> str:
+    """
+    >>> told("vit-s/skipless-init/soap")
+    'ViT-S, skipless, initialized, SOAP'
+    """
+    model, skips, optimizer = variant.split("/")
+    return f"{MODELS[model]}, {SKIPS[skips]}, {WORDS[optimizer]}"
+
+
+def pairs(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
+    """(name, skipless variant, the same with skips) of every model and optimizer of which there are runs."""
+    there = {run["variant"] for run in runs}
+    found = []
+    for model, name in MODELS.items():
+        for optimizer, word in WORDS.items():
+            ours, base = f"{model}/{OURS}/{optimizer}", f"{model}/{SKIP}/{optimizer}"
+            if there & {ours, base}:
+                found.append((f"{name}, {word}", ours, base))
+    return found
+
+
+def ahead(runs: Sequence[Run], ours: str, base: str, number: Number, of_base: Number | None = None) -> list[float]:
+    """By how much, of every seed that has both; `of_base` where the base is looked at in another way."""
+    mine, theirs = by_seed(runs, ours, number), by_seed(runs, base, of_base or number)
+    return [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
+
+
+def ahead_row(name: str, paper: str, values: Sequence[float]) -> Row:
+    """reproduced where the whole 95 % interval lies above 0, not reproduced under 0, else not shown."""
+    row = mean_row(name, paper, values)
+    said = {"higher": "reproduced", "lower": "not reproduced", "one seed": "one seed"}
+    return replace(row, verdict=said.get(against(None, row.interval), "not shown"))

@@ -1,0 +1,188 @@
+"""Judges along the way: they say what `wellcond evaluate` says, change nothing of training, survive kill -9."""
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_cases import final, finish, run, start
+
+from wellcond import recipes
+from wellcond.cli import main
+from wellcond.config import AlongConfig, TrainConfig
+from wellcond.runs import Run
+from wellcond.runs_page import write_page
+
+JUDGES = ("knn", "linear", "segmentation=procedural:10", "discovery=procedural:10", "discovery", "pca")
+ALONG = AlongConfig(judges=JUDGES, every=2, probe_epochs=2, segmentation_epochs=2, batch_size=6)
+
+
+def config(recipe: str, cache: Path, along: AlongConfig = ALONG, **changes: Any) -> TrainConfig:
+    """Three epochs of four steps, with dropped paths, so that torch's own generator decides something."""
+    small = {
+        "model.options": (("embed_dim", 12), ("depth", 2), ("num_heads", 3)),
+        "model.drop_path": 0.3,
+        "data.train": "procedural:32",
+        "data.val": "procedural:10",
+        "data.cache": cache,
+        "epochs": 3,
+        "batch_size": 8,
+        "monitor_every": 0,
+        "checkpoint_every": 3,
+        "log_every": 2,
+        "precision": "float32",
+        "device": "cpu",
+        "optim.warmup_epochs": 0.0,
+    }
+    if recipe == "procedural-dino":
+        small |= {"dino.out_dim": 16, "dino.hidden": 16, "dino.bottleneck": 8}
+    if recipe == "procedural-mae":
+        small |= {"mae.decoder_depth": 1, "mae.decoder_width": 12, "mae.decoder_heads": 3}
+    return recipes.get(recipe, along=along, **small | changes)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory, cache) -> Path:
+    out = tmp_path_factory.mktemp("straight") / "run"
+    run(config("procedural-dino", cache), out, None)
+    return out
+
+
+def rows(out: Path, kind: str = "judge") -> list[dict]:
+    return [row for row in Run(out).rows() if row["kind"] == kind]
+
+
+def evaluated(out: Path, *words: str) -> dict[str, dict[str, float]]:
+    options = ["--device=cpu", "--probe-epochs=2", "--segmentation-epochs=2", "--batch-size=6"]
+    assert main(["evaluate", str(out), *options, *words]) == 0
+    return {row["judge"]: row["values"] for row in Run(out).evaluations()}
+
+
+def test_rows_every_second_epoch_and_at_the_end(straight):
+    found = [(row["epoch"], row["step"], row["judge"], row.get("data")) for row in rows(straight)]
+    asked = [(judge, source or None) for judge, _, source in (word.partition("=") for word in JUDGES)]
+    assert found == [(epoch, 4 * epoch, *pair) for epoch in (2, 3) for pair in asked]
+    assert all("time" not in row and "seconds" not in row for row in rows(straight))
+
+
+@pytest.mark.parametrize("kind", ["teacher", "average", "grayed"])
+def test_they_say_what_evaluate_says(kind, straight, cache, tmp_path, capsys):
+    out = tmp_path / "run"
+    if kind == "teacher":
+        out = straight
+    elif kind == "average":
+        run(config("procedural-vit", cache, ema=0.5), out, None)
+    else:
+        grayed = {"model.graying.method": "svd", "model.graying.epsilon": 0.6, "mae.visible": True}
+        run(config("procedural-mae", cache, **grayed), out, None)
+    last = {(row["judge"], row.get("data")): row for row in rows(out) if row["epoch"] == 3}
+    own = evaluated(out, "--with", "knn", "linear", "discovery")
+    for judge, values in own.items():
+        assert {name: last[judge, None][name] for name in values} == pytest.approx(values, abs=1e-9), judge
+    other = evaluated(out, "--with", "segmentation", "discovery", "--data", "procedural:10")
+    for judge in ("segmentation", "discovery"):
+        values = other[judge]
+        assert {n: last[judge, "procedural:10"][n] for n in values} == pytest.approx(values, abs=1e-9), judge
+
+
+@pytest.mark.parametrize("recipe", ["procedural-dino", "procedural-vit"])
+def test_training_is_the_same_without_them(recipe, straight, cache, tmp_path):
+    ema: dict[str, Any] = {} if recipe == "procedural-dino" else {"ema": 0.5}
+    with_judges = straight if recipe == "procedural-dino" else tmp_path / "with"
+    if recipe != "procedural-dino":
+        run(config(recipe, cache, ALONG, **ema), with_judges, None)
+    run(config(recipe, cache, AlongConfig(), **ema), tmp_path / "without", None)
+    ours, theirs = final(with_judges), final(tmp_path / "without")
+    for name in ("model.safetensors", "optimizer.safetensors", "random.safetensors"):
+        assert ours[name] == theirs[name], name
+    for kind in ("train", "eval"):
+        assert rows(with_judges, kind) == rows(tmp_path / "without", kind)
+
+
+def test_killed_and_resumed_it_is_the_same_run(straight, cache, tmp_path):
+    """Right before the judges of epoch 2, and again in the step after them, which is before the next checkpoint."""
+    what, out = config("procedural-dino", cache), tmp_path / "run"
+    for fault in (("after an evaluation", 2), ("before a step", 3)):
+        assert finish(start(what, out, None, fault=fault)) == [-signal.SIGKILL]
+    assert finish(start(what, out, None)) == [0]
+    assert final(out) == final(straight)
+
+
+def test_processes_with_shards_wait_for_the_judges(cache, tmp_path):
+    judges = replace(ALONG, judges=("knn", "discovery"))
+    what = config("procedural-vit", cache, judges, ema=0.5, parallel="fsdp", **{"model.drop_path": 0.0})
+    run(what, tmp_path / "one", None)
+    assert finish(start(what, tmp_path / "two", None, world_size=2)) == [0, 0]
+    one, two = rows(tmp_path / "one"), rows(tmp_path / "two")
+    assert [(row["epoch"], row["judge"]) for row in one] == [(row["epoch"], row["judge"]) for row in two]
+    for a, b in zip(one, two, strict=True):
+        assert set(a) == set(b)
+        if a["judge"] == "knn":
+            assert a["top5"] == pytest.approx(b["top5"], abs=10.1)  # of ten pictures at most one goes another way
+
+
+def test_generators_and_determinism_are_put_back():
+    from wellcond.training.along import untouched
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        before = torch.get_rng_state()
+        with untouched(torch.device("cpu")):
+            torch.rand(3)
+        assert torch.equal(torch.get_rng_state(), before) and torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_the_line_of_an_epoch_and_the_page(cache, tmp_path, capsys):
+    words = ["train", "procedural-mae", "--data", "procedural:16", "--data.cache", str(cache), "--epochs", "1"]
+    words += ["--batch-size", "8", "--out", str(tmp_path / "run"), "--device", "cpu", "--monitor-every", "0"]
+    words += ["--along.judges", "knn", "discovery=procedural:6", "--along.every", "1"]
+    assert main(words) == 0
+    found = {row["judge"]: row for row in rows(tmp_path / "run")}
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("epoch 1/1"))
+    assert f"knn {found['knn']['top1']:.4g}" in line and f"discovery {found['discovery']['corloc']:.4g}" in line
+    text = write_page(tmp_path / "run").read_text()
+    assert "Judges along the way" in text and "CorLoc, % on procedural:6" in text and "cannot be read" not in text
+
+
+MISTAKES = {
+    "no such judge": (["--along.judges", "nearest"], ["'nearest'", "knn"]),
+    "its own head": (["--along.judges", "accuracy"], ["'accuracy'"]),
+    "no source": (["--along.judges", "knn="], ["'knn='"]),
+    "twice": (["--along.judges", "knn", "knn"], ["knn knn", "once"]),
+    "nothing there": (["--along.judges", "segmentation=nowhere"], ["along.judges", "nowhere", "JUDGE=SOURCE"]),
+    "no such field": (["--along.judges", "discovery", "--along.where", "a=b"], ["a"]),
+    "half a patch": (
+        ["--along.judges", "segmentation", "--along.size", "20"],
+        ["20", "patches", "the nearest --along.size"],
+    ),
+    "no keys": (["--along.judges", "discovery", "--model.name", "convmixer_tiny", "--model.options"], ["keys"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told_before_there_is_a_run(name, cache, tmp_path, capsys):
+    words, needed = MISTAKES[name]
+    recipe = "procedural-vit" if name == "no keys" else "procedural-mae"
+    common = ["--data", "procedural:16", "--data.cache", str(cache), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    common += ["--batch-size", "8"]
+    assert main(["train", recipe, *common, *words]) == 2
+    err = capsys.readouterr().err.strip().splitlines()[-1]
+    assert all(word in err for word in needed), err
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_interval_is_another_run(straight, cache):
+    other = config("procedural-dino", cache, replace(ALONG, every=1))
+    with pytest.raises(ValueError, match=r"along\.every 2, not 1"):
+        run(other, straight, None)
+    assert json.loads((straight / "config.json").read_text())["along"]["judges"] == list(JUDGES)

@@ -1,0 +1,107 @@
+"""README and the site: their Python runs, their commands parse, the cheap ones run, what is generated is whole."""
+
+import doctest
+import re
+
+import pytest
+import test_house
+from docs_cases import PAGES, ROOT, blocks, commands, ours, program, script
+from PIL import Image
+
+from wellcond import cli
+from wellcond.data.procedural import procedural
+from wellcond.recipes import RECIPES, card
+
+COMMANDS = [(page, words) for page in PAGES for words in commands(page)]
+TRIED_BY_HAND = {"pip", "squeue", "scancel", "cat"}  # of transcripts and of installing
+generated = script("docs/generated.py")
+
+
+def named(page):
+    return page.name
+
+
+def those(*programs):
+    found = [(page, words) for page, words in COMMANDS if program(words) in programs]
+    return [pytest.param(words, id=f"{page.name}: {' '.join(words)}") for page, words in found]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES[2:] if blocks(page, "python")], ids=named)
+def test_python_on_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("words", those("wellcond", "torchrun"))
+def test_a_command_parses(words):
+    assert cli.parse(*ours(words)) is not None
+
+
+def test_a_wrong_command_would_be_found():
+    with pytest.raises(cli.Mistake, match="epsilon"):
+        cli.parse("gray", "photo.jpg", "--epsilonn", "0.5")
+    with pytest.raises(cli.Mistake, match="recipes"):
+        cli.parse("recipe")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_command_of_a_card_parses(name):
+    command = re.search(r"^command +(.*?)(?: {2,}.*)?$", card(name), re.MULTILINE)
+    assert command is not None
+    assert cli.parse(*ours(command[1].split())).config.recipe == name
+
+
+def test_the_cheap_commands_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    for place in ("photo.jpg", "photos/one.jpg"):
+        Image.fromarray(procedural(1, size=64).image).save(place)
+    cheap = [words[1:] for _, words in COMMANDS if program(words) == "wellcond" and words[1] in ("recipes", "gray")]
+    for words in cheap:
+        assert cli.main(words) == 0, words
+    assert {words[0] for words in cheap} == {"recipes", "gray"}
+    assert (tmp_path / "grayed.png").exists() and list((tmp_path / "grayed").iterdir())
+
+
+@pytest.mark.parametrize("words", those("make"))
+def test_make_has_that_target(words):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(words[1:]) <= set(targets)
+
+
+def test_no_command_escapes():
+    known = {"wellcond", "torchrun", "make", "python", *TRIED_BY_HAND}
+    assert {program(words) for _, words in COMMANDS} <= known
+    assert len(those("wellcond")) > 20
+
+
+def test_generated_parts_are_whole():
+    recipes = generated.recipes()
+    assert all(f"\n## {name}\n" in recipes for name in RECIPES)
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| (.+) \|$", generated.floors(), re.MULTILINE)
+    assert [(int(floor), room) for floor, room, _ in rows] == [
+        (floor, room) for floor, rooms in test_house.FLOORS.items() for room in sorted(rooms)
+    ]
+    names = re.findall(r"^::: wellcond\.(\w+)$", generated.api(), re.MULTILINE)
+    assert sorted(names) == sorted(test_house.PUBLIC - {"__version__"})
+    for page in PAGES:
+        assert "<!-- generated:" not in generated.filled(page.read_text())
+
+
+def test_misses_are_told_and_nothing_else():
+    bars = [{"name": name, "met": met, "sense": "at most", "limit": 1.3, "value": 1.307} for name, met in
+            (("late", False), ("kept", True), ("unmeasured", None))]  # fmt: skip
+    rows = [{"name": "a", "value": -3.02, "verdict": "not reproduced"}, {"name": "b", "verdict": "reproduced"}]
+    assert list(generated._misses({"bars": bars, "rows": rows, "verdict": "not reproduced"})) == [
+        "late: 1.307, the bar is ≤ 1.3",
+        "a: -3.02, not reproduced",
+    ]
+    assert list(generated._misses({"verdict": "CIFAR-10: not shown."})) == ["CIFAR-10: not shown."]
+
+
+@pytest.mark.parametrize("path", ["docs/generated.py", "docs/doctests.py"])
+def test_doctests_of_the_hooks(path):
+    found = doctest.testmod(script(path))
+    assert found.attempted and not found.failed
