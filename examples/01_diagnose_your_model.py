@@ -20,7 +20,7 @@ print("page:", diagnosis.to_html("example-diagnosis.html"), "numbers:", diagnosi
 
 # the rows themselves: where is attention's output, alone, worse than what its skip makes of it?
 log_kappa = {(row.layer, row.site): row.value for row in diagnosis.rows if row.quantity == "log_kappa"}
-for layer in range(len(model.blocks)):
+for layer in range(4):
     alone, after = log_kappa[layer, "sab_out"], log_kappa[layer, "sab_sum"]  # None: infinite on every image
     print(f"block {layer}: log κ {'∞' if alone is None else f'{alone:.1f}'} alone, {after:.1f} after the skip")
 

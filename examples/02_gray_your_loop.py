@@ -14,9 +14,8 @@ from wellcond.data.procedural import images as draw
 torch.manual_seed(0)
 images = (torch.from_numpy(draw(40, size=32)).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25
 labels = torch.arange(40) % 10
-shape = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 4, "num_classes": 10}
 
-model = timm.create_model("vit_tiny_patch16_224", **shape)
+model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=48, depth=4, num_classes=10)
 model = wc.gray(model, method="dct", epsilon=0.95)  # ←
 monitor = wc.Monitor(model, every=20, budget=None)  # ←
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -41,5 +40,4 @@ before, after = (
 )
 print(f"log κ of what the model is fed: {before:.2f}, grayed {after:.2f}")
 
-plain = timm.create_model("vit_tiny_patch16_224", **shape)
-plain.load_state_dict(model.state_dict())  # the same keys: checkpoints move both ways
+wc.ungray(model)  # plain again; the keys of its state_dict were the same all along, so checkpoints move both ways
