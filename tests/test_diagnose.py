@@ -133,22 +133,27 @@ def test_batches_are_streamed_once_and_counted():
     assert {row.num_images for row in cut.variants["mlp skips cut"]} == {32}
 
 
-@pytest.mark.parametrize("at", ["source", "progress", "model"])
-def test_the_model_is_as_it_was_after_an_exception(at):
+@pytest.mark.parametrize("at", ["source", "progress", "model", "size"])
+def test_the_model_is_as_it_was_after_an_exception(at, monkeypatch):
     model = set_gains(VIT.create().train(), mlp=0.5)
     before = snapshot(model)
+
+    def broken(*_):
+        raise RuntimeError("in the model")
 
     def batches():
         yield images_of(VIT)
         if at == "source":
             raise OSError("disk")
-        yield images_of(VIT) if at != "model" else torch.zeros(1, 3, 48, 48)
+        if at == "model":
+            monkeypatch.setattr(type(model), "forward_head", broken)
+        yield images_of(VIT) if at != "size" else torch.zeros(1, 3, 48, 48)
 
     def progress(_count):
         if at == "progress":
             raise KeyboardInterrupt
 
-    with pytest.raises((OSError, KeyboardInterrupt, AssertionError)):
+    with pytest.raises((OSError, KeyboardInterrupt, RuntimeError, ValueError)):
         wc.diagnose(model, batches(), progress=progress)
     assert snapshot(model) == before
 

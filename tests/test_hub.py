@@ -264,7 +264,7 @@ def _files(folder: Path) -> None:
         (["RUN"], "push needs a run directory and a name"),
         ([], "push needs a run directory and a name"),
         (["RUN", "x", "--dry"], "did you mean '--dry-run'"),
-        (["untrained", "x"], "no whole checkpoint yet"),
+        (["untrained", "x"], "no whole checkpoint left"),
     ],
     ids=str,
 )

@@ -291,14 +291,20 @@ def test_copies_of_the_model_carry_nothing_of_the_monitor():
     assert monitor.rows
 
 
-def test_the_model_is_left_as_it_was_after_an_exception():
+def test_the_model_is_left_as_it_was_after_an_exception(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("in the model")
+
     model = VIT.create().train()
     kinds, keys = [type(m) for m in model.modules()], [sorted(m.__dict__) for m in model.modules()]
     with pytest.raises(RuntimeError, match="mine"), Monitor(model):
         raise RuntimeError("mine")
     assert not model._forward_pre_hooks
-    monitor = Monitor(model, images=torch.zeros(1, 3, 48, 48))  # of another size than the model takes
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="takes 32 × 32 px"):
+        Monitor(model, images=torch.zeros(1, 3, 48, 48))
+    monitor = Monitor(model, images=images_of(VIT))
+    monkeypatch.setattr(type(model), "forward_head", broken)
+    with pytest.raises(RuntimeError, match="in the model"):
         monitor.step()
     assert all(m.training for m in model.modules())
     assert [type(m) for m in model.modules()] == kinds

@@ -74,6 +74,20 @@ def test_evaluate_gives_the_number_that_training_ended_with(straight, capsys):
     assert [row["values"]["images"] for row in Run(straight).evaluations()] == [11, 20]
 
 
+def test_evaluate_names_the_checkpoint_that_it_loaded(place, capsys):
+    """The newest is damaged: the one before it is judged, and called so."""
+    newest, older = sorted(Path("run/checkpoints").iterdir(), reverse=True)[:2]
+    weights = newest / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    assert main(["evaluate", "run"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: checkpoint {newest.name} is damaged")
+    assert Run("run").evaluations()[-1]["step"] == int(older.name.removeprefix("step-"))
+    shutil.rmtree(older)
+    assert main(["evaluate", "run"]) == 2
+    assert "no whole checkpoint left; restore one" in capsys.readouterr().err
+
+
 def test_a_config_file_is_a_recipe(straight, decoded, tmp_path, capsys):
     """The config.json of one run starts another one like it."""
     path = straight / "config.json"
@@ -167,7 +181,6 @@ BAD = {
     "bad recipe": (["train", "cifar10-vit-tinny"], ["'cifar10-vit-tinny'", "cifar10-vit-tiny"]),
     "bad recipe to show": (["recipes", "imagenet-vit"], ["'imagenet-vit'", "imagenet-vit-s"]),
     "two recipes to show": (["recipes", "imagenet-vit-s", "imagenet-vit-b"], ["imagenet-vit-b"]),
-    "json of all": (["recipes", "--json"], ["name the recipe"]),
     "unknown option": ([*TRAIN, "--optim.lrr", "1"], ["'--optim.lrr'", "'--optim.lr'"]),
     "option without its room": ([*TRAIN, "--lr", "1"], ["'--lr'", "'--optim.lr'"]),
     "not a number": ([*TRAIN, "--optim.lr", "high"], ["--optim.lr is 'high', not a number"]),

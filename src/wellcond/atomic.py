@@ -27,16 +27,23 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def check_writable(path: Path, option: str) -> None:
-    """ValueError if the file `path` that `option` names could not be written, as far as can be seen before trying."""
+def check_writable(path: Path, option: str, *, suffix: str = "") -> None:
+    """ValueError if the file `path` that `option` names cannot be written; tried with a nameless file beside it.
+
+    With `suffix`, a file that is there already must end in it: what is replaced is an earlier result, not other work.
+    """
     what = f"{option} is {str(path)!r}"
     if path.is_dir():
         raise ValueError(f"{what}, which is a folder; name a file in it")
+    if suffix and path.suffix.lower() != suffix and path.exists():
+        raise ValueError(f"{what}, a file that would be lost; name one that ends in {suffix}")
     nearest = next(p for p in path.absolute().parents if p.exists())
     if not nearest.is_dir():
         raise ValueError(f"{what}, but {str(nearest)!r} is a file; name another folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"{what}, where you may not write; name another place")
+    try:
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        raise ValueError(f"{what}, where you may not write ({error.strerror}); name another place") from None
 
 
 def _umask() -> int:

@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        return _dispatch(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            return _dispatch(arguments)
     except (Mistake, ValueError) as error:  # ValueError is for users throughout the package
         return _complain(str(error))
     except BrokenPipeError:  # the reader (head, less) has seen enough
@@ -115,14 +118,18 @@ def _parse(name: str, arguments: list[str]):
     except parsing.MissingArgument:
         raise Mistake(f"{name} needs {VERBS[name].needs}") from None
     except parsing.BadArguments as error:
-        raise Mistake(f"{name}: {error}; see wellcond {name} --help") from None
+        said = str(error)
+        raise Mistake(
+            f"{name}: {said}" if said.endswith("?") else f"{name}: {said}; see wellcond {name} --help"
+        ) from None
 
 
 def _nearest(word: str, known: Sequence[str], see: str = "") -> str:
     word = word.split("=")[0].lower()
     near = [k for k in known if len(word) > 2 and k.startswith(word)]
     near = near or [k for k in known if k.endswith(f".{word.lstrip('-')}")]  # --lr for --optim.lr
-    near = near or difflib.get_close_matches(word, known, n=1)
+    bare = {k.lstrip("-"): k for k in known}  # two dashes alike would make any two words alike
+    near = near or [bare[k] for k in difflib.get_close_matches(word.lstrip("-"), bare, n=1)]
     command = f"wellcond {see} --help" if see else "wellcond --help"
     return f"did you mean {near[0]!r}?" if near else f"see {command}"
 
@@ -132,6 +139,11 @@ def _describe(error: OSError) -> str:
     where = f" {str(error.filename)!r}" if error.filename is not None else ""
     remedy = _REMEDY.get(error.errno or 0, "")
     return f"{reason}{where}{'; ' + remedy if remedy else ''}"
+
+
+def _warn(message: Warning | str, *_place: Any) -> None:
+    """A warning is for the user: one line, without the place in the code."""
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _complain(message: str) -> int:

@@ -8,6 +8,7 @@ tyro's public `return_unknown_args`, so that we can name the nearest known one.
 import contextlib
 import io
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -55,6 +56,8 @@ def parse(kind: type[Config], verb: str, arguments: list[str], default: Config |
             config, unknown = _run_tyro(kind, verb, arguments, default)
     except SystemExit:
         message = wording.first_paragraph(caught.getvalue())
+        if own := re.fullmatch(r"Error parsing (?!-)[\w.]+: (.*)", message):  # a config's own check, with its remedy
+            raise ValueError(own[1]) from None
         kind_of = MissingArgument if message.startswith("Missing from") else BadArguments
         raise kind_of(wording.plain(message)) from None
     if unknown:

@@ -42,14 +42,21 @@ class Run:
         if not self.exists():
             what = "is not a run directory" if self.path.exists() else "does not exist"
             raise ValueError(f"{str(self.path)!r} {what} (no config.json); name the --out of a training run")
-        return (self.path / CONFIG).read_text()
+        try:
+            return (self.path / CONFIG).read_text()
+        except UnicodeDecodeError:
+            raise ValueError(f"{str(self.path / CONFIG)!r} cannot be read: it is no text; restore it") from None
 
-    def create(self, config: str) -> None:
-        """Make the directory with this config.json; ValueError where something else is in the way."""
+    def check_free(self) -> None:
+        """ValueError where something else than a run is in the way."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"out is {str(self.path)!r}, which is a file; name a folder")
         if self.path.is_dir() and any(not p.name.startswith(".") for p in self.path.iterdir()):
             raise ValueError(f"{str(self.path)!r} holds files and no run; name an empty or new folder with --out")
+
+    def create(self, config: str) -> None:
+        """Make the directory with this config.json."""
+        self.check_free()
         _write_json_text(self.path / CONFIG, config)
 
     def add_start(self, origin: Mapping[str, Any]) -> None:
@@ -58,15 +65,13 @@ class Run:
         _write_json_text(self.path / ENV, json.dumps({"starts": starts}, indent=1, ensure_ascii=False) + "\n")
 
     def starts(self) -> list[dict[str, Any]]:
-        path = self.path / ENV
-        return json.loads(path.read_text())["starts"] if path.is_file() else []
+        return self._read(ENV, "starts") or []
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         _write_json_text(self.path / SUMMARY, json.dumps(_finite(dict(summary)), indent=1, ensure_ascii=False) + "\n")
 
     def read_summary(self) -> dict[str, Any] | None:
-        path = self.path / SUMMARY
-        return json.loads(path.read_text()) if path.is_file() else None
+        return self._read(SUMMARY)
 
     def add_evaluation(self, row: Mapping[str, Any]) -> None:
         """Into evaluation.json, in the place of an earlier one of the same judge, source and step."""
@@ -76,13 +81,19 @@ class Run:
         _write_json_text(self.path / EVALUATION, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
     def evaluations(self) -> list[dict[str, Any]]:
-        path = self.path / EVALUATION
+        return self._read(EVALUATION, "evaluations") or []
+
+    def _read(self, name: str, field: str | None = None) -> Any:
+        """A small JSON file, or one field of it; None where there is no file, ValueError where it is damaged."""
+        path = self.path / name
         if not path.is_file():
-            return []
+            return None
         try:
-            return json.loads(path.read_text())["evaluations"]
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{str(path)!r} is damaged; move it away") from None
+            found = json.loads(path.read_text())
+            assert isinstance(found, dict)
+            return found if field is None else found[field]
+        except (AssertionError, ValueError, KeyError):
+            raise ValueError(f"{str(path)!r} is damaged; move it away, and the same command goes on") from None
 
     def rows(self, name: str = METRICS) -> Iterator[dict[str, Any]]:
         """Rows of metrics.jsonl or timings.jsonl; a torn last line is left out."""

@@ -26,7 +26,11 @@ def cut_skips(
     Norms, biases and LayerScale stay; a branch without its skip is not dropped by drop-path, which would leave nothing.
     What is False stays as it is. `images`, a small batch, is needed for blocks that are not timm's (`blocks.adapt`).
     """
-    asked = [name for name, cut in (("attention", attention), ("mlp", mlp), ("lpi", lpi)) if cut]
+    given = {"attention": attention, "mlp": mlp, "lpi": lpi}
+    for name, cut in given.items():
+        if not isinstance(cut, bool):
+            raise ValueError(f"{name} is {cut!r}; give True to cut these skips in every block, or False")
+    asked = [name for name, cut in given.items() if cut]
     blocks = adapt(model, images)
     if (attention or mlp) and not any(_has(block, name) for block in blocks for name in asked):
         raise ValueError(f"{type(model).__name__} has no skip of {' or '.join(asked)} to cut")
@@ -40,6 +44,8 @@ def cut_skips(
 
 def restore_skips(model: Model) -> Model:
     """Undo `cut_skips` and `set_gains`: every block is what it was; returns the same object."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. from timm.create_model(…)")
     for block in adapted_blocks(model):
         for gain in block.gains:
             setattr(block, gain, 1.0)

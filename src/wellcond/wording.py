@@ -3,6 +3,7 @@
 Floor 0: text in, text out; it imports nothing of ours, so every room may use it.
 """
 
+import difflib
 import re
 import textwrap
 
@@ -63,7 +64,7 @@ def first_paragraph(framed: str) -> str:
             text.append(row)
         elif text:
             break
-    message = re.sub(r"^Error parsing \w+Config: |\s*\(required\)", "", " ".join(" ".join(text).split()))
+    message = re.sub(r"\s*\(required\)", "", " ".join(" ".join(text).split()))
     return message.rstrip(".") or "the arguments could not be read"
 
 
@@ -74,10 +75,24 @@ def plain(message: str) -> str:
     "--size is 'big', not a whole number"
     >>> plain("Missing value for argument '--size'. Expected 1 values")
     '--size needs a value'
+    >>> plain("Missing value for argument '--betas'. Expected 2 values")
+    '--betas needs 2 values'
+    >>> plain("invalid choice 'discovry' for argument '--with'. Expected one of ('knn', 'discovery')")
+    "--with is 'discovry'; did you mean 'discovery'?"
+    >>> plain("invalid choice 'tpu' for argument '--device'. Expected one of ('cpu', 'cuda')")
+    "--device is 'tpu'; choose one of cpu, cuda"
     """
     if wrong := re.fullmatch(r"Error parsing (--\S+): (invalid literal for int|could not convert).*?: ('.*')", message):
         option, cause, value = wrong.groups()
         return f"{option} is {value}, not a {'whole number' if 'int' in cause else 'number'}"
-    if missing := re.fullmatch(r"Missing value for argument '(--\S+)'.*", message):
-        return f"{missing[1]} needs a value"
+    if missing := re.fullmatch(r"Missing value for argument '(--\S+)'\. Expected (\d+|.*) values", message):
+        return f"{missing[1]} needs {missing[2]} values" if missing[2] in "23456789" else f"{missing[1]} needs a value"
+    if wrong := re.fullmatch(r"Error parsing (--\S+): Could not find valid parse for arguments: \[(.*)\]", message):
+        return f"{wrong[1]} is {wrong[2]}, which cannot be read"
+    if wrong := re.fullmatch(r"invalid choice (.*) for argument '(.*?)'\. Expected one of (\(.*\))", message):
+        value, option, known = wrong[1], wrong[2], re.findall(r"'([^']*)'", wrong[3])
+        near = difflib.get_close_matches(value.strip("'").lower(), known, n=1, cutoff=0.7)
+        return f"{option} is {value}; " + (
+            f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}"
+        )
     return message

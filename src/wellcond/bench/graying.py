@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, check_paths, chosen_parts, command_line, main, run_parts
 from .images import load_pictures
 from .variants import DEFAULTS, EPSILON, ERROR_BARS, parse_variants
 
@@ -76,6 +76,7 @@ def run(
         return _training(part, config, variants) if part in "ab" else _graying(part, config)
 
     if config.device == "cpu" and {"a", "b"} & set(chosen):
+        check_paths(config)  # what is wrong is said before anything else
         print("side-stream variants need CUDA: left out")
     command = command_line(config, parts=parts, variants=variants)
     with _tensor_float32():

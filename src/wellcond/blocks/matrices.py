@@ -59,7 +59,8 @@ def matrices_of(model: nn.Module) -> list[Matrices]:
             found.append(_matrices(name, block))
         except _Unfit as why:
             kind = getattr(type(block), "original", type(block))
-            raise ValueError(f"block {name!r} ({kind.__module__}.{kind.__name__}): {why}") from None
+            remedy = "use a ViT, or another model with plain attention"
+            raise ValueError(f"block {name!r} ({kind.__module__}.{kind.__name__}): {why}; {remedy}") from None
     return found
 
 

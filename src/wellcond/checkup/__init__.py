@@ -20,6 +20,7 @@ from .. import parsing
 from ..atomic import check_writable
 from ..config import DiagnoseConfig, to_command
 from ..data.sources import PROCEDURAL, open_source
+from ..runs import CONFIG
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,9 +63,14 @@ def _outputs(config: DiagnoseConfig) -> tuple[Path | None, Path | None]:
     if html is None and json is None:
         names = ("init.html", "init.json") if config.init else ("report.html", "diagnosis.json")
         html, json = (config.out / name for name in names)
+        if not config.init and (config.out / CONFIG).is_file():
+            raise ValueError(
+                f"out is {str(config.out)!r}, a run, whose report.html would be lost; name another folder, for example "
+                f"{str(config.out / 'diagnosis')!r}"
+            )
     for path, option in ((html, "html" if config.html else "out"), (json, "json" if config.json else "out")):
         if path is not None and path != STDOUT:
-            check_writable(path, option)
+            check_writable(path, option, suffix=".html" if path is html else ".json")
     if html is not None and json is not None and html.resolve() == json.resolve():
         raise ValueError(f"html and json are both {str(html)!r}; name two files")
     if html is None and config.compare is not None:

@@ -177,7 +177,7 @@ class ReportConfig:
 
     def __post_init__(self) -> None:
         if not self.runs:
-            raise ValueError("no run is named; give run directories, for example runs/*")
+            raise ValueError("report needs run directories: wellcond report runs/*")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from .reading import THREADS
 from .records import Source
@@ -52,6 +52,8 @@ def mask_of(value: Any, name: str, label: int | None = None) -> NDArray[np.uint8
     if isinstance(value, bytes | Path):
         value = read_mask(value, name)
     mask = np.asarray(value)
+    if mask.ndim != 2:
+        raise ValueError(f"the mask of {name} is {str(value)[:60]}; give a picture of class numbers, for example a PNG")
     if mask.dtype == bool:
         return mask.astype(np.uint8) * np.uint8(1 if label is None else label + 1)
     return mask.astype(np.uint8)
@@ -64,6 +66,8 @@ def read_mask(content: bytes | Path, name: str) -> NDArray[np.uint8]:
             if image.mode not in ("L", "P", "1", "I", "I;16"):
                 raise ValueError(f"the mask of {name} has the mode {image.mode}; give one channel of class numbers")
             mask = np.asarray(image)
+    except UnidentifiedImageError:
+        raise ValueError(f"the mask of {name} cannot be read: no image that Pillow knows; fetch it again") from None
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the mask of {name} cannot be read: {error}; fetch it again") from None
     if mask.max(initial=0) > 255:
@@ -84,7 +88,7 @@ def boxes_of(value: Any, name: str, form: BoxForm = "corners", *, exclusive: boo
     elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
         value = [one.get("bbox") for one in value]
     boxes = np.asarray([] if value is None else value)
-    if boxes.size % 4 or (boxes.size and (boxes.shape[-1] != 4 or boxes.dtype.kind not in "iuf")):
+    if boxes.size and (boxes.shape[-1:] != (4,) or boxes.dtype.kind not in "iuf" or not np.isfinite(boxes).all()):
         raise ValueError(f"the boxes of {name} are {str(value)[:60]}; give four numbers for each")
     whole, boxes = boxes.dtype.kind in "iu", boxes.astype(np.float64).reshape(-1, 4)
     if form == "sizes":
@@ -95,6 +99,17 @@ def boxes_of(value: Any, name: str, form: BoxForm = "corners", *, exclusive: boo
     elif whole and not exclusive:
         boxes[:, 2:] += 1
     return boxes
+
+
+def check_boxes(boxes: NDArray[np.float64], pixels: NDArray[np.uint8], name: str) -> None:
+    """ValueError if a box lies beside its picture: of another picture, of another size, or in another form."""
+    height, width = pixels.shape[:2]
+    beside = (boxes[:, :2] > [width, height]).any(1) | (boxes[:, 2:] < 0).any(1)
+    if beside.any():
+        raise ValueError(
+            f"a box of {name} is {boxes[beside][0].tolist()}, outside the picture of {width} × {height} px; "
+            "give x0, y0, x1, y1 in its pixels"
+        )
 
 
 def check_mask(mask: NDArray[np.uint8], pixels: NDArray[np.uint8], name: str) -> None:

@@ -57,6 +57,17 @@ def check_labels(cache: Cache, num_classes: int) -> None:
         )
 
 
+def check_same_classes(train: Cache, val: Cache) -> None:
+    """ValueError if the halves name other classes: folders are numbered in their own order, so labels would differ."""
+    if not train.meta.classes or not val.meta.classes or train.meta.classes == val.meta.classes:
+        return
+    alone = sorted(set(train.meta.classes) ^ set(val.meta.classes))
+    raise ValueError(
+        f"{train.meta.title} has {len(train.meta.classes)} classes and {val.meta.title} {len(val.meta.classes)}; "
+        f"{alone[0] if alone else 'their order'!r} is not in both; give both halves the same classes"
+    )
+
+
 class Resident:
     """`images` (N, 3, S, S) uint8 and `labels` (N,) int64 on the device."""
 

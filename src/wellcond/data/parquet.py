@@ -43,8 +43,7 @@ class ParquetSource:
         """Of the column `label`; −1 where a row has none."""
         if LABEL not in self.columns:
             return None
-        columns = [_table(shard, [LABEL]).column(LABEL) for shard in self.shards]
-        return np.concatenate([column.fill_null(-1).to_numpy() for column in columns]).astype(np.int64)
+        return np.concatenate([_labels(_table(shard, [LABEL]).column(LABEL), shard) for shard in self.shards])
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -81,6 +80,18 @@ class ParquetSource:
                     "give shards of one set"
                 )
         return next(picture for picture in PICTURES if picture in self.columns)
+
+
+def _labels(column: pyarrow.ChunkedArray, shard: Path) -> NDArray[np.int64]:
+    """Whole numbers, −1 where a row has none; ValueError where they are anything else."""
+    if pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type):
+        found = column.fill_null(-1).to_numpy()
+        if (found == np.floor(found)).all():  # whole fractions are what pandas makes of a column with gaps
+            return found.astype(np.int64)
+    raise ValueError(
+        f"the column 'label' of {shard.name!r} holds {column.type}, for example {column[0].as_py()!r}; "
+        "give each class a whole number from 0 on"
+    )
 
 
 def _rows(shard: Path, rows: NDArray[np.int64], columns: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -76,6 +76,8 @@ def judge_segmentation(subject: Subject) -> Iterator[tuple[str, float]]:
                 for place in range(min(len(found), settings.pictures - seen)):
                     subject.show("segments", int(name), seen + place, found[place].cpu().numpy())
             seen += len(masks)
+    if not all(matrix.any() for matrix in matrices.values()):
+        raise ValueError(f"the masks of all {seen} validation pictures are void; look at what is void, or give others")
     for layer in layers:
         yield _name("miou", layer, backbone), 100 * segmentation.mean_iou(matrices[str(layer)])
     yield "miou_multi_scale", 100 * segmentation.mean_iou(matrices["-1"])
@@ -100,6 +102,8 @@ def judge_discovery(subject: Subject) -> Iterator[tuple[str, float]]:
     for layer, score in scores.items():
         if not score.pictures:
             raise ValueError("there are no pictures to discover objects in; check the validation source")
+        if not score.boxed and not score.masked:
+            raise ValueError(f"none of {score.pictures} pictures has a box or a mask; give a set in which some have")
         for what, value in score.values().items():
             yield _name(what, layer, backbone), value
     yield "images", scores[layers[-1]].pictures
@@ -152,6 +156,8 @@ def _pooled(subject: Subject) -> Iterator[_Pooled]:
             raise ValueError(f"there are no {half} images; check the source")
         halves.append(({layer: torch.cat(parts) for layer, parts in kept.items()}, torch.cat(labels)))
     (train, labels), (test, truth) = halves
+    if (labels == labels[0]).all():
+        raise ValueError(f"all training pictures have one class, {int(labels[0])}; give a set with two or more")
     num_classes = int(torch.maximum(labels.max(), truth.max())) + 1
     for layer in layers:
         named = partial(_name, layer=layer, backbone=backbone)

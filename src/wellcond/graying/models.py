@@ -39,8 +39,7 @@ def gray(
     and state-dict keys stay as they are, so checkpoints move both ways. A second call replaces the settings.
     timm's `set_input_size(patch_size=…)` builds a new patch embedding: gray again after it.
     """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. timm.create_model({str(model)!r})")
+    _check_module(model)
     reader, patch_size = _pixel_reader(model)
     graying = TokenGraying(patch_size, method, epsilon, rescale=rescale, precision=precision, order=order)
     ungray(model)
@@ -52,11 +51,17 @@ def gray(
 
 def ungray(model: Model) -> Model:
     """Undo `gray`; returns the same object."""
+    _check_module(model)
     for module in model.modules():
         if isinstance(module, _Grayed):
             module.__class__ = module.original
             object.__delattr__(module, "graying")
     return model
+
+
+def _check_module(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. timm.create_model({str(model)!r})")
 
 
 def patch_size_of(model: nn.Module) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from wellcond.blocks import adapted_blocks, attention_map, normalise, record
 from wellcond.blocks.depth import as_number
+from wellcond.blocks.images import check_images, check_pixels_are_numbers
 from wellcond.blocks.matrices import matrices_of
 from wellcond.initializers.skipless import temperatures
 
@@ -38,6 +39,8 @@ def calibrate_(
     The model keeps its skips, or their absence; it runs in eval mode without gradients and is otherwise as it was.
     Call it on a model whose skips are cut: with skips other tokens reach the blocks.
     """
+    check_images(model, images)
+    check_pixels_are_numbers(images)
     goal = None if target is None else _share(target)
     grid = _grid(limits)
     matrices = matrices_of(model)

@@ -13,6 +13,8 @@ Generator = torch.Generator | None
 
 
 def check_generator(generator: Generator) -> None:
+    if not isinstance(generator, Generator):
+        raise ValueError(f"generator is {generator!r}; give torch.Generator().manual_seed(0), or None")
     if generator is not None and generator.device.type != "cpu":
         raise ValueError(
             f"generator is on {generator.device}; give one of the CPU, torch.Generator().manual_seed(0): "
@@ -45,7 +47,7 @@ def suo_(weight: Tensor, generator: Generator = None) -> Tensor:
     of the outputs is that of the inputs, |W x|²/out = |x|²/in, for every x where out ≥ in, on average where out < in.
     Returns the same tensor.
     """
-    if not isinstance(weight, Tensor) or weight.ndim < 2 or not weight.is_floating_point():
+    if not isinstance(weight, Tensor) or weight.ndim < 2 or not weight.is_floating_point() or not weight.numel():
         what = f"shape {tuple(weight.shape)}, {weight.dtype}" if isinstance(weight, Tensor) else type(weight).__name__
         raise ValueError(f"weight is {what}; give the weight (out, in) of a linear layer, e.g. layer.weight")
     if weight[0, 0].numel() != 1:

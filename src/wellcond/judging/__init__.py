@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import parsing, results
+from ..atomic import check_writable
 from .options import EvaluateCommand
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def run(command: EvaluateCommand) -> None:
     from ..runs import Run
     from .subjects import examine
 
+    if command.html is not None:
+        check_writable(command.html, "html", suffix=".html")
     runs = list(dict.fromkeys(command.runs))
     examined = [examine(run, command) for run in runs]  # what is wrong with any of them is said before the work
     albums: list[Album] = []

@@ -1,5 +1,6 @@
 """A run → who is judged: its model, its data in the forms that the judges ask for, and an album for what they find."""
 
+import warnings
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,8 @@ from ..training.subjects import LABELLED, annotated, forward_of
 from .album import Album, Sight
 from .options import EvaluateCommand
 
+PROBING = {"knn", "linear"}
+
 
 def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     """Everything that can be wrong is looked at here, before the work: the run, the device, the pictures, the model.
@@ -29,11 +32,21 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     asked = set(command.judges)
     if "accuracy" in asked and not config.model.num_classes:
         raise ValueError(f"{str(run)!r} was trained without labels and has no classifier; say --with knn linear")
+    if asked == {"accuracy"} and command.layers != ("last",):
+        raise ValueError(
+            f"layers is {' '.join(command.layers)}, and accuracy is that of the model's own head, on its last; "
+            "add --with knn linear, or leave layers out"
+        )
     pictures = Pictures(config, command.data, device, command.batch_size, own_head="accuracy" in asked)
     if asked & LABELLED:
         pictures.check()
+    if asked & PROBING:
+        pictures.check_halves()
     model = load(run).to(device)
-    step = checkpoints.steps(Run(run).checkpoints)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # load has told of damaged ones
+        step = checkpoints.newest_whole(Run(run).checkpoints)
+    assert step is not None
     album = Album(name=str(run), data=command.data or config.data.val, num_layers=0)
     subject = Subject(
         model=model,

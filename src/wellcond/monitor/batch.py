@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wellcond.blocks.images import check_images
+
 
 class FirstBatch:
     """A forward pre-hook that keeps the first images of a pass with gradients, once. Copies of the model do not."""
@@ -42,11 +44,12 @@ def _nothing_kept() -> Any:
     return nothing
 
 
-def check(images: Any) -> Tensor:
-    """The user's own images, copied; ValueError if they are none."""
+def check(images: Any, model: nn.Module) -> Tensor:
+    """The user's own images, copied; ValueError if they are none, or none that the model takes."""
     if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
         what = f"of shape {tuple(images.shape)}" if isinstance(images, Tensor) else repr(images)
         raise ValueError(f"images is {what}; pass a number of images, or a tensor of them (B, C, H, W)")
+    check_images(model, images)
     return images.detach().clone()
 
 

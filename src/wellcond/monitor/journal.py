@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wellcond.atomic import check_writable
 from wellcond.diagnosis.result import Finding
 from wellcond.probes.rows import Row
 
@@ -36,6 +37,7 @@ class Journal:
         self.path = path
         if path.is_dir():
             raise ValueError(f"path is {str(path)!r}, which is a folder; name a file, e.g. monitor.jsonl")
+        check_writable(path, "path")
 
     def resume(self, step: int | None) -> None:
         """Keep what was measured up to `step` (None: nothing may be there) and cut off the rest."""

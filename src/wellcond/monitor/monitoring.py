@@ -82,7 +82,7 @@ class Monitor:
         self.num_skipped = 0
         self.history: deque[Measurement] = deque(maxlen=keep)
         self.warnings: list[tuple[int, Finding]] = []
-        self._images = None if isinstance(images, int) else check(images)
+        self._images = None if isinstance(images, int) else check(images, self._model)
         self._first = FirstBatch(model, images) if isinstance(images, int) else None
 
     def step(self) -> None:
@@ -147,7 +147,7 @@ class Monitor:
         self._told = {(kind, layer) for kind, layer in state.get("told", [])}
         if (images := state.get("images")) is not None:
             self._let_go()
-            self._images = check(images)
+            self._images = check(images, self._model)
 
     def _check_call(self) -> None:
         if self._closed:

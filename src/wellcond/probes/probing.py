@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from wellcond.blocks import adapted_blocks, record
 from wellcond.blocks.adapted import Adapted
+from wellcond.blocks.images import check_images
 from wellcond.probes.prober import Prober
 from wellcond.probes.quantities import ATTENTION_QUANTITIES, QUANTITIES
 from wellcond.probes.rows import Measured, Row
@@ -87,11 +88,10 @@ def _on_device(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         raise ValueError("batches is one tensor; pass a list of batches, e.g. [images] or images.split(64)")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     for images in batches:
-        if not isinstance(images, Tensor) or images.ndim != 4:
-            what = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else f"a {type(images).__name__}"
-            raise ValueError(f"a batch is {what}; each must be a tensor of images (B, C, H, W), without labels")
-        if len(images):
-            yield images.to(device, non_blocking=True)
+        if isinstance(images, Tensor) and images.ndim == 4 and not len(images):
+            continue
+        check_images(model, images, "a batch")
+        yield images.to(device, non_blocking=True)
 
 
 def _num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int]:

@@ -28,7 +28,16 @@ def _changed(config: Any, overrides: Mapping[str, Any]) -> Any:
     for head in heads:
         inner = {name.removeprefix(f"{head}."): v for name, v in overrides.items() if name.startswith(f"{head}.")}
         own[head] = _changed(own.get(head, getattr(config, head)), inner)
-    return dataclasses.replace(config, **own)
+    try:
+        return dataclasses.replace(config, **own)
+    except TypeError as error:  # a check that met something else than a number
+        kinds = {field.name: field.type for field in dataclasses.fields(config)}
+        said = ", ".join(f"{name} {value!r} (expected {_kind(kinds[name])})" for name, value in own.items())
+        raise ValueError(f"{type(config).__name__} does not take {said}: {error}") from None
+
+
+def _kind(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
 def _check_known(config: Any, name: str) -> None:

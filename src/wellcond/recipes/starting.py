@@ -25,8 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import parsing
+from ..atomic import check_writable
 from ..config import TrainConfig, from_json
-from ..runs import Run
+from ..runs import CONFIG, Run
 from . import get
 from .changing import changed
 
@@ -105,6 +106,8 @@ def run(command: TrainCommand) -> int:
     if main:  # the others are ended by torchrun
         _check_sources(config)
         if not Run(out).exists():
+            Run(out).check_free()
+            check_writable(out / CONFIG, "out")
             _check_model(config)
 
     import torch
@@ -204,7 +207,7 @@ def _tell(summary: "Summary", out: Path) -> None:
         "page": write_page(out),
         "curves": out / "metrics.jsonl",
         "model": f'wellcond.load("{out}")',
-        "next": f"wellcond evaluate {out}",
+        "next": f"wellcond evaluate {out}" + (" --with knn linear" if summary.top1 is None else ""),
     }
     for name, place in places.items():
         console.print(f"{name:<6} {place}", markup=False, soft_wrap=True)

@@ -32,6 +32,8 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     """Measure the runs that are missing, judge all, write, print. Returns the content of the file."""
     path = config.out / f"{claim.name}.json"
     check_writable(path, "out")
+    if config.html is not None:
+        check_writable(config.html, "html", suffix=".html")
     settings = claim.settings(config.quick)
     runs, origin = portions.kept(path, claim, config, settings)
     others, elsewhere = portions.collected(claim, config, settings)

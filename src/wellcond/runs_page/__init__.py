@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from wellcond import report
+from wellcond.atomic import check_writable
 from wellcond.config import ReportConfig
 from wellcond.runs import CONFIG
 from wellcond.runs_page import cards, curves, kappa, pictures, tables
@@ -31,6 +32,7 @@ def run(config: ReportConfig) -> None:
     """`wellcond report runs/*`: write the page and say where it is."""
     stories, troubles = gather(config.runs)
     out = config.out or (stories[0].path / PAGE if len(config.runs) == len(stories) == 1 else Path(PAGE))
+    check_writable(out, "out", suffix=".html")
     command = shlex.join(["wellcond", "report", *map(str, config.runs), *(["--out", str(out)] if config.out else [])])
     page, troubles = build(stories, troubles, command=command)
     page.write(out)

@@ -119,6 +119,7 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     """
     check_precision(precision)
     Y, sigma, kept, values, drift = _map(X, f)
+    _check_mapped(sigma, kept, values, X)
     if not return_error:
         return Y
     xp = _module(sigma)
@@ -139,13 +140,23 @@ def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Value
     """f(σ) for σ (B, m), which f sees as (…, m); another shape would be broadcast silently."""
     given = _tensor(sigma, X)
     values = f(given)
-    if not isinstance(values, Tensor) or values.shape != given.shape:
-        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    if not isinstance(values, Tensor) or values.shape != given.shape or values.is_complex():
+        got = f"{tuple(values.shape)}, {values.dtype}" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
-            f"f returned {got}; it must map singular values {tuple(given.shape)} to a tensor of that shape"
+            f"f returned {got}; it must map singular values {tuple(given.shape)} to a real tensor of that shape"
         )
     values = values.detach()
     return values.reshape(sigma.shape) if isinstance(sigma, Tensor) else values.numpy().reshape(sigma.shape)
+
+
+def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> None:
+    """ValueError where f of a singular value above the floor is not finite; only on the CPU, as in `_check_entries`."""
+    if X.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    wrong = kept & ~_module(sigma).isfinite(values)
+    if wrong.any():
+        at, got = float(sigma[wrong][0]), float(values[wrong][0])
+        raise ValueError(f"f maps the singular value {at:g} to {got}; it must map all above the floor to finite ones")
 
 
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
@@ -219,6 +230,8 @@ def check_matrices(X: Tensor, name: str = "X") -> None:
 def _check_shape(X: Tensor, name: str) -> None:
     if not isinstance(X, Tensor):
         raise ValueError(f"{name} is a {type(X).__name__}; pass a torch.Tensor (…, n, d), e.g. torch.as_tensor({name})")
+    if X.layout is not torch.strided:
+        raise ValueError(f"{name} is {X.layout}; pass {name}.to_dense()")
     if X.ndim < 2:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; expected (…, n, d), a batch of n × d token matrices")
     if not X.is_floating_point():

@@ -39,7 +39,10 @@ def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
     wrong = [n for n in body if n not in ours or n not in theirs or ours[n].shape != theirs[n].shape]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise ValueError(f"pretrained {source!r} does not fit this model at {wrong[0]}{more}: {_said(changed)}")
+        raise ValueError(
+            f"pretrained {source!r} does not fit this model at {wrong[0]}{more}: {_said(changed)}; make them alike, or "
+            "name another run"
+        )
     if other := {name: pair for name, pair in changed.items() if name.startswith(FITS_ANYWAY)}:
         warnings.warn(f"pretrained {source!r} was another model: {_said(other)}; its weights are taken", stacklevel=2)
     shared = {n: t for n, t in theirs.items() if n in ours and not n.startswith("head.") and t.shape == ours[n].shape}

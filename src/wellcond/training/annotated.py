@@ -21,6 +21,7 @@ from wellcond.data.annotations import (
     BoxForm,
     box_field,
     boxes_of,
+    check_boxes,
     check_mask,
     in_order,
     mask_field,
@@ -101,6 +102,8 @@ class Scenes:
         boxes = mask = None
         if (name := box_field(self.source)) is not None:
             boxes = boxes_of(record.extras[name], record.name, self.view.boxes, exclusive=name == OURS)
+            if not isinstance(record.extras[name], np.ndarray):  # VOC's and COCO's form is known
+                check_boxes(boxes, pixels, record.name)
         if mask_field(self.source) and (mask := mask_of(record.extras["mask"], record.name, record.label)) is not None:
             check_mask(mask, pixels, record.name)
             mask = self.view.objects(mask)

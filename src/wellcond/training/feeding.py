@@ -13,7 +13,7 @@ from torch import Tensor
 from wellcond.config import TrainConfig
 from wellcond.data.augment import evaluation
 from wellcond.data.cache import Cache, Say, open_cache
-from wellcond.data.feeds import Resident, Streamed, check_labels, open_feed
+from wellcond.data.feeds import Resident, Streamed, check_labels, check_same_classes, open_feed
 from wellcond.data.progress import bar
 from wellcond.data.sampling import Sampling, evaluation_batches
 from wellcond.data.splits import Split, open_split
@@ -43,6 +43,8 @@ def open_images(config: TrainConfig, device: torch.device, say: Say = lambda lin
     train, val = opened(data.train, "train"), opened(data.val, "val")
     for cache in (train, val) if config.objective == "supervised" else ():
         check_labels(cache, config.model.num_classes)
+    if config.objective == "supervised":
+        check_same_classes(train, val)
     feed, val_feed = (open_feed(cache, device, data.resident, data.workers) for cache in (train, val))
     return Images(train=train, val=val, feed=feed, val_feed=val_feed)
 

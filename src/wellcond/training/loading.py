@@ -44,7 +44,9 @@ def load(run: Path | str, *, average: bool | None = None, student: bool = False)
     config = config_of(directory)
     step = checkpoints.newest_whole(directory.checkpoints)
     if step is None:
-        raise ValueError(f"{str(run)!r} has no whole checkpoint yet; train it first")
+        if not checkpoints.steps(directory.checkpoints) and directory.read_summary() is None:
+            raise ValueError(f"{str(run)!r} has no whole checkpoint yet; train it first")
+        raise ValueError(f"{str(run)!r} has no whole checkpoint left; restore one, or train it anew in another --out")
     if average and config.ema is None:
         raise ValueError(f"{str(run)!r} was trained without an average of its weights; use average=None")
     if student and config.objective != "dino":

@@ -11,12 +11,13 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from wellcond import results
 from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
-from wellcond.runs import Run
+from wellcond.runs import SUMMARY, Run
 from wellcond.training import checkpoints
 from wellcond.training.along import Along
 from wellcond.training.feeding import ImageSupply
@@ -61,7 +62,7 @@ def train(
         if processes.is_main:
             stack.enter_context(run.locked())
         if (done := run.read_summary()) is not None:
-            return Summary(**done)
+            return _as_told(done, run)
         supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
@@ -215,22 +216,34 @@ class Loop:
         return summary
 
 
+def _as_told(done: dict[str, Any], run: Run) -> Summary:
+    try:
+        return Summary(**done)
+    except TypeError:
+        raise ValueError(
+            f"{str(run.path / SUMMARY)!r} is no summary of a run; move it away, and the same command goes on"
+        ) from None
+
+
 def check_resume(run: Run, config: TrainConfig) -> None:
-    """ValueError where `run` is one of another config, naming the first field that differs."""
+    """ValueError where `run` is one of another config, naming the first field that differs, or other files."""
     if not run.exists():
+        run.check_free()
         return
     changed = changed_fields(config_of(run), config)
-    for name, (old, new) in changed.items():
-        if name not in MAY_CHANGE:
-            others = len(changed.keys() - MAY_CHANGE) - 1
-            more = f" (and {others} more)" if others else ""
-            raise ValueError(
-                f"{str(run.path)!r} is a run with {name} {old!r}, not {new!r}{more}; "
-                f"give {name} {old!r} to continue it, or another --out"
-            )
+    told = sorted(changed.keys() - MAY_CHANGE, key=lambda name: (name.count("."), list(changed).index(name)))
+    if told:  # epochs before the warm-up that follows them
+        name, more = told[0], f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+        old, new = changed[name]
+        raise ValueError(
+            f"{str(run.path)!r} is a run with {name} {old!r}, not {new!r}{more}; "
+            f"give {name} {old!r} to continue it, or another --out"
+        )
 
 
 def check_classes(config: TrainConfig, num_classes: int) -> None:
+    if config.objective == "supervised" and num_classes == 1:
+        raise ValueError(f"{config.data.train!r} has one class only; give a set of two or more, one folder for each")
     if config.objective == "supervised" and config.model.num_classes != num_classes:
         raise ValueError(
             f"model.num_classes is {config.model.num_classes}, but {config.data.train!r} has {num_classes} classes; "

@@ -8,7 +8,7 @@ from torch import Tensor
 from wellcond.config import TrainConfig
 from wellcond.data.augment import evaluation
 from wellcond.data.cache import Cache, open_cache
-from wellcond.data.feeds import check_labels, open_feed
+from wellcond.data.feeds import check_labels, check_same_classes, open_feed
 from wellcond.data.progress import Bar, bar
 from wellcond.data.records import Source
 from wellcond.data.sampling import evaluation_batches
@@ -33,6 +33,10 @@ class Pictures:
     def check(self) -> None:
         """ValueError where there are no validation pictures, or their classes are not the model's."""
         self._cache("val")
+
+    def check_halves(self) -> None:
+        """ValueError where the training pictures have other classes; for what learns on them."""
+        check_same_classes(self._cache("train"), self._cache("val"))
 
     def source(self, half: Half) -> Source:
         try:

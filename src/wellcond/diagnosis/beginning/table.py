@@ -39,11 +39,12 @@ def renderable(verification: Verification) -> Any:
     """Something that rich can print."""
     height, across = verification.image_size
     seen = f", {verification.num_images} images of {height} × {across}" if verification.num_images else ""
-    caption = CAPTION + (f" {ON_IMAGES}" if verification.num_images else "")
+    columns = shown_columns(verification)
+    weights = CAPTION if any(site == "value_output" for _, site, *_ in columns) else ""
+    caption = f"{weights} {ON_IMAGES}".strip() if verification.num_images else weights
     title = f"{verification.model}, {verification.skips}{seen}"
     table = Table(title=Text(title), caption=Text(caption), title_justify="left", caption_justify="left")
     table.add_column("block", justify="right")
-    columns = shown_columns(verification)
     for heading, *_ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     for layer in verification.layers:
@@ -54,7 +55,9 @@ def renderable(verification: Verification) -> Any:
 
 def shown_columns(verification: Verification) -> list[tuple[str, str, str, Write]]:
     there = {(row.site, row.quantity) for row in verification.rows}
-    return [column for column in COLUMNS if column[1:3] in there]
+    last = "ffn_sum" if ("ffn_sum", "log_kappa") in there else "sab_sum"  # ConvMixer's blocks have no MLP
+    columns = [(name, last if site == "ffn_sum" else site, what, write) for name, site, what, write in COLUMNS]
+    return [column for column in columns if column[1:3] in there]
 
 
 def cell(verification: Verification, layer: int, column: tuple[str, str, str, Write]) -> str:

@@ -1,7 +1,9 @@
 """The optimizer that torch sees: parameter groups, whose turn it is, state."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -73,6 +75,9 @@ class SOAP(Optimizer):
         self.beside: Beside | None = None
         self.layout = Layout(max_precondition_dim, stagger, self.sharing)
         self.precision = {"tf32": "tf32", "float32": "ieee"}[products]
+        params = params if isinstance(params, Tensor) else list(params)  # torch tells of a single tensor
+        if not len(params):
+            raise ValueError("params is empty; pass those of a model that has some, e.g. model.parameters()")
         self._ready = False
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults | {"precondition_frequency": precondition_frequency})
@@ -173,30 +178,54 @@ class SOAP(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Copied in place, each tensor in its own dtype: torch would round the state of bfloat16 weights."""
         self.wait()
+        self._check_state(state_dict)
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         self._show_state()
         every = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
-            own = self.state[every[index]]
+            for key, value in saved.items():
+                self.state[every[index]][key].copy_(value)
+
+    def _check_state(self, state_dict: dict[str, Any]) -> None:
+        """ValueError, and nothing changed, where it is no state of these parameters."""
+        for group in state_dict.get("param_groups", [{}]):
+            if missing := sorted(self.defaults.keys() - group.keys()):
+                raise ValueError(
+                    f"the state has no {missing[0]}, so it is no state_dict() of SOAP; load what SOAP gave"
+                )
+            _check_settings(group)
+        every = [p for group in self.param_groups for p in group["params"]]
+        for index, saved in state_dict["state"].items():
+            own = self.state[every[index]] if index < len(every) else {}
             for key, value in saved.items():
                 if key not in own or own[key].shape != value.shape:
-                    raise ValueError(f"the state has {key} {tuple(value.shape)}, which parameter {index} does not fit")
-                own[key].copy_(value)
+                    own_shape = tuple(every[index].shape) if index < len(every) else "not there"
+                    raise ValueError(
+                        f"the state has {key} {tuple(value.shape)}, which parameter {index} does not fit: it is "
+                        f"{own_shape}; load the state of the same model and settings, or start anew"
+                    )
+
+
+def _check_settings(group: dict[str, Any]) -> None:
+    """ValueError for numbers that are none, or out of range."""
+    for name, example in (("lr", "3e-3"), ("eps", "1e-8"), ("weight_decay", "0.01")):
+        value = group[name]
+        if not (name == "lr" and isinstance(value, Tensor)) and not _is_number(value, 0, math.inf):
+            raise ValueError(f"{name} is {value!r}; choose 0 or more, for example {example}")
+    betas, frequency = group["betas"], group["precondition_frequency"]
+    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(_is_number(beta, 0, 1) for beta in betas):
+        raise ValueError(f"betas is {betas!r}; choose both in [0, 1), for example (0.95, 0.95)")
+    if not isinstance(frequency, Integral) or frequency < 1:
+        raise ValueError(f"precondition_frequency is {frequency!r}; choose 1 or more, for example 10")
+
+
+def _is_number(value: Any, low: float, high: float) -> bool:
+    """In [low, high)?"""
+    return isinstance(value, Real) and low <= float(value) < high
 
 
 def _check_group(group: dict[str, Any]) -> None:
-    lr, frequency = group["lr"], group["precondition_frequency"]
-    if not isinstance(lr, Tensor) and not lr >= 0:
-        raise ValueError(f"lr is {lr}; choose 0 or more, for example 3e-3")
-    for beta in group["betas"]:
-        if not 0 <= beta < 1:
-            raise ValueError(f"betas is {group['betas']}; choose both in [0, 1), for example (0.95, 0.95)")
-    if not group["eps"] >= 0:
-        raise ValueError(f"eps is {group['eps']}; choose 0 or more, for example 1e-8")
-    if not group["weight_decay"] >= 0:
-        raise ValueError(f"weight_decay is {group['weight_decay']}; choose 0 or more, for example 0.01")
-    if frequency < 1:
-        raise ValueError(f"precondition_frequency is {frequency}; choose 1 or more, for example 10")
+    _check_settings(group)
     for p in group["params"]:
         if isinstance(p, DTensor):
             raise ValueError(

@@ -1,0 +1,57 @@
+"""Are these images that the model takes? Asked before a forward pass, whose own errors speak of weights and groups.
+
+What a model takes is read from what timm's models say of themselves: the convolution that sees the pixels, and the
+size that the patch embedding was made for. Of a model that says nothing only the images themselves are looked at.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def check_images(model: nn.Module, images: Any, called: str = "images") -> None:
+    """ValueError, with the remedy, unless `images` is a batch (B, C, H, W) of finite numbers of a size it takes."""
+    if not isinstance(images, Tensor) or images.ndim != 4:
+        what = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else f"a {type(images).__name__}"
+        raise ValueError(f"{called} is {what}; pass a tensor of images (B, C, H, W), without labels")
+    if not len(images):
+        raise ValueError(f"{called} has shape {tuple(images.shape)}; pass at least one image")
+    if images.device.type == "cpu" and images.is_floating_point() and not images.isfinite().all():  # CUDA would wait
+        raise ValueError(f"{called} holds NaN or inf; remove or replace these values, e.g. torch.nan_to_num(images)")
+    channels, size = _channels(model), _only_size(model)
+    if channels is not None and images.shape[1] != channels:
+        remedy = f"; repeat it, images.expand(-1, {channels}, -1, -1)" if images.shape[1] == 1 else ""
+        raise ValueError(
+            f"{called} has shape {tuple(images.shape)}, {images.shape[1]} channels, and {type(model).__name__} takes "
+            f"{channels}{remedy or '; give so many'}"
+        )
+    if size is not None and tuple(images.shape[2:]) != size:
+        raise ValueError(
+            f"{called} has shape {tuple(images.shape)}, and {type(model).__name__} takes {size[0]} × {size[1]} px; "
+            "resize them, or make the model with img_size= theirs"
+        )
+
+
+def check_pixels_are_numbers(images: Tensor) -> None:
+    """ValueError for bytes: they are not normalised."""
+    if not images.is_floating_point():
+        raise ValueError(f"images have dtype {images.dtype}; normalise them first, e.g. (images / 255 - mean) / std")
+
+
+def _channels(model: nn.Module) -> int | None:
+    known: Any = getattr(model, "pretrained_cfg", None)
+    name = known.get("first_conv") if isinstance(known, dict) else None
+    try:
+        first = model.get_submodule(name) if isinstance(name, str) else None
+    except AttributeError:  # the model was changed since
+        return None
+    return first.in_channels if isinstance(first, nn.Conv2d) else None
+
+
+def _only_size(model: nn.Module) -> tuple[int, int] | None:
+    """(height, width) of a patch embedding that takes nothing else."""
+    embedding: Any = getattr(model, "patch_embed", None)
+    size = getattr(embedding, "img_size", None)
+    if not getattr(embedding, "strict_img_size", False) or not isinstance(size, tuple):
+        return None
+    return int(size[0]), int(size[1])
