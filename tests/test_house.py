@@ -1,8 +1,10 @@
 """The plan of the house: which file stands on which floor, and that imports go only upwards in the list."""
 
 import ast
+import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 import wellcond
 
 SOURCE = Path(wellcond.__file__).parent
+ROOT = Path(__file__).parents[1]
 FLOORS = {
-    0: {"config", "parsing", "report", "results", "runs", "strip"},
+    0: {"config", "parsing", "report", "results", "runs", "strip", "verbs", "watching"},
     1: {"spectral"},
     2: {"graying", "blocks"},
     3: {"activations", "attention", "initializers", "pictures", "skips"},
@@ -19,13 +22,13 @@ FLOORS = {
     5: {"diagnosis"},
     6: {"data", "evaluation", "monitor", "objectives", "optim"},
     7: {"runs_page", "training"},
-    8: {"checkup", "judging", "photos", "recipes"},
-    9: {"bench", "demo", "hub", "reproduction"},
+    8: {"checkup", "doctor", "judging", "photos", "recipes"},
+    9: {"bench", "completion", "demo", "hub", "reproduction"},
     10: {"app", "cli"},
     11: {"__main__"},
 }
 FLOOR_OF = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
-FOUNDATION = {"atomic"}  # imports nothing of ours, so every room may use it
+FOUNDATION = {"atomic", "wording"}  # each imports nothing of ours, so every room may use it
 FILES = sorted(SOURCE.rglob("*.py"))
 PUBLIC = {
     "Monitor",
@@ -110,6 +113,50 @@ def test_unknown_name_is_an_attribute_error():
         _ = wellcond.graay  # pyright: ignore[reportAttributeAccessIssue]
 
 
+API = Path(__file__).parent / "golden" / "api.txt"
+
+
+def signatures() -> str:
+    """Every public name with its parameters and defaults; of classes with public methods also these."""
+    lines = []
+    for name in sorted(PUBLIC - {"__version__"}):
+        value = getattr(wellcond, name)
+        lines.append(name + _parameters(value))
+        if inspect.isclass(value):
+            methods = [k for k, v in vars(value).items() if not k.startswith("_") and inspect.isfunction(v)]
+            lines += [f"{name}.{method}{_parameters(getattr(value, method))}" for method in sorted(methods)]
+    return "\n".join(lines) + "\n"
+
+
+def _parameters(value: Callable[..., object]) -> str:
+    signature = inspect.signature(value)
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=signature.empty))
+
+
+def test_public_signatures_are_frozen():
+    """Users' code calls these; a change on purpose is `python tests/test_house.py`, and a line in the changelog."""
+    assert signatures() == API.read_text()
+
+
+def test_lint_is_clean():
+    ruff = [sys.executable, "-m", "ruff"]
+    if subprocess.run([*ruff, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("ruff is not installed")
+    for words in (["check"], ["format", "--check"]):
+        done = subprocess.run([*ruff, *words, "--no-cache", "."], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_check_holds_lint_types_and_doctests():
+    """Types take a minute, so they are not a test; but nobody may drop them from what CI runs."""
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = makefile[makefile.index("\ncheck:") : makefile.index("\ntest-latest:")]
+    for tool in ("ruff check .", "ruff format --check .", "pyright", "--doctest-modules src"):
+        assert tool in recipe
+    assert "make check test" in (ROOT / ".ci" / "run").read_text()
+
+
 def test_torch_is_not_imported_before_work_begins():
     modules = [
         "wellcond",
@@ -135,9 +182,5 @@ def test_torch_is_not_imported_before_work_begins():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_help_imports_neither_torch_nor_tyro_nor_gradio():
-    code = (
-        "import sys; from wellcond.cli import main; main(['--help']); "
-        "sys.exit(bool({'torch', 'tyro', 'numpy', 'gradio'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0
+if __name__ == "__main__":
+    API.write_text(signatures())

@@ -256,6 +256,14 @@ def test_json_holds_no_nan(runs, capsys):
     assert to_json(config(runs["plain"]))
 
 
+def test_stdout_is_only_json_where_that_was_asked(runs, capsys):
+    assert main(["evaluate", str(runs["plain"]), "--with", "knn", "accuracy", "--json", *QUICK]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["run"], row["judge"]) for row in rows] == [(str(runs["plain"]), j) for j in ("knn", "accuracy")]
+    assert [row["values"] for row in rows] == [values(runs["plain"])[judge] for judge in ("knn", "accuracy")]
+    assert all({"step", "data", "settings", "command", "versions"} <= set(row) for row in rows)
+
+
 @pytest.mark.gpu
 def test_the_gpu_finds_what_the_cpu_finds(runs, capsys):
     found = {}

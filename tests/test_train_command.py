@@ -181,7 +181,6 @@ BAD = {
     "bad recipe": (["train", "cifar10-vit-tinny"], ["'cifar10-vit-tinny'", "cifar10-vit-tiny"]),
     "bad recipe to show": (["recipes", "imagenet-vit"], ["'imagenet-vit'", "imagenet-vit-s"]),
     "two recipes to show": (["recipes", "imagenet-vit-s", "imagenet-vit-b"], ["imagenet-vit-b"]),
-    "json of all": (["recipes", "--json"], ["name the recipe"]),
     "unknown option": ([*TRAIN, "--optim.lrr", "1"], ["'--optim.lrr'", "'--optim.lr'"]),
     "option without its room": ([*TRAIN, "--lr", "1"], ["'--lr'", "'--optim.lr'"]),
     "not a number": ([*TRAIN, "--optim.lr", "high"], ["--optim.lr is 'high', not a number"]),

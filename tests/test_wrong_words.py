@@ -18,7 +18,7 @@ from wellcond.recipes.starting import parse
 from wellcond.runs import Run
 from wellcond.training.loop import check_resume
 
-NEEDS_NOTHING = {"recipes", "demo", "app"}  # whose bare command is a whole one
+NEEDS_NOTHING = {"recipes", "demo", "app", "doctor"}  # whose bare command is a whole one
 QUICK = ["--quick", "--count", "1", "--size", "64"]
 
 TYPOS = {  # verb: (typed, option meant); every verb's own name is misspelt by the test itself
@@ -33,6 +33,8 @@ TYPOS = {  # verb: (typed, option meant); every verb's own name is misspelt by t
     "app": (["app", "--prot", "1"], "--port"),
     "bench": (["bench", "graying", "--devcie", "cpu"], "--device"),
     "reproduce": (["reproduce", "asa-kappa", "--sedes", "3"], "--seeds"),
+    "doctor": (["doctor", "--josn"], "--json"),
+    "completion": (["completion", "bash", "--hlep"], "--help"),
 }
 MISSING = {  # verb: (typed, words)
     "gray": (["gray", "nowhere.jpg"], ["'nowhere.jpg'", "check the path"]),
@@ -46,6 +48,8 @@ MISSING = {  # verb: (typed, words)
     "app": (["app", "--runs", "text"], ["'text'", "name the folder"]),  # a folder that is not there may come
     "bench": (["bench", "tokencut", "--data", "nowhere"], ["'nowhere'", "a folder of images"]),
     "reproduce": (["reproduce", "asa-kappa", "--collect", "nowhere"], ["nowhere/asa-kappa.json", "name the folder"]),
+    "doctor": (["doctor", "nowhere"], ["'nowhere'", "wellcond doctor --help"]),  # it reads no file
+    "completion": (["completion", "nowhere"], ["'nowhere'", "choose one of bash, zsh, fish"]),  # nor does it
 }
 CHOICES = {
     "claim": (["reproduce", "cts-tabel1"], ["'cts-tabel1'", "did you mean 'cts-table1'?"]),
@@ -122,7 +126,7 @@ def files() -> dict[Path, bytes]:
 
 def test_every_verb_is_in_the_tables():
     assert set(TYPOS) == set(MISSING) == set(VERBS)
-    assert {name.split(",")[0] for name in PLACES} == set(VERBS) - {"recipes", "push", "app"}
+    assert {name.split(",")[0] for name in PLACES} == set(VERBS) - {"recipes", "push", "app", "doctor", "completion"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -1,10 +1,8 @@
-"""The command `wellcond`: parse → config → one call. Floor 9.
+"""The command `wellcond`: parse → config → one call. Floor 10.
 
 Exit status: 0 done, 1 a finding over the user's threshold, 2 a mistake in the input, told in one line on
-stderr; `train` has two more (recipes/starting.py). A verb is a config dataclass, whose fields are the options,
-and a module, whose `run(config)` does the work; a module may have a `parse(arguments)` of its own. The overview
-is plain text, so `wellcond --help` imports nothing; a verb's own help comes from tyro, and torch is imported
-only when work begins.
+stderr; `train` has two more (recipes/starting.py). The verbs are in `verbs.py`. The overview is plain text, so
+`wellcond --help` imports nothing; a verb's own help comes from tyro, and torch is imported only when work begins.
 """
 
 import difflib
@@ -15,74 +13,10 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import __version__
-
-
-class Verb(NamedTuple):
-    """One row of the command table."""
-
-    config: str  # class in wellcond.config; empty: the module parses for itself
-    module: str  # has run(config); {what} is filled in from the config
-    summary: str
-    needs: str = ""  # what to say where its argument is missing
-
-
-VERBS = {
-    "gray": Verb(
-        "GrayConfig",
-        "photos",
-        "gray a photo or a folder of photos, show κ before and after",
-        needs="a photo or a folder: wellcond gray photo.jpg",
-    ),
-    "diagnose": Verb(
-        "DiagnoseConfig",
-        "checkup",
-        "measure every block of a timm model on images, one HTML page",
-        needs="a model of timm: wellcond diagnose vit_tiny_patch16_224",
-    ),
-    "recipes": Verb("", "recipes.showing", "list the experiments, or show one: its card and its config"),
-    "train": Verb(
-        "",
-        "recipes.starting",
-        "train a recipe, or go on with its run",
-        needs="a recipe first: wellcond train procedural-vit (wellcond recipes lists them)",
-    ),
-    "evaluate": Verb(
-        "",
-        "judging",
-        "judge trained runs: top-1, k-NN, probes, segmentation, object discovery, PCA maps",
-        needs="a run directory: wellcond evaluate runs/x",
-    ),
-    "report": Verb(
-        "ReportConfig",
-        "runs_page",
-        "show training runs: curves, tables, κ by epoch, one HTML page",
-        needs="run directories: wellcond report runs/*",
-    ),
-    "push": Verb(
-        "PushConfig",
-        "hub",
-        "publish a run on the Hugging Face hub: card and weights that timm and wc.load read",
-        needs="a run directory and a name: wellcond push runs/x me/my-vit --dry-run",
-    ),
-    "demo": Verb("DemoConfig", "demo", "gray pictures and train small ViTs on them, with and without skips"),
-    "app": Verb("AppConfig", "app", "the same in the browser: gray a photo, diagnose a model, watch a run train"),
-    "bench": Verb(
-        "BenchConfig",
-        "bench.{what}",
-        "time one of our parts against what you would pick otherwise, write results/bench-*.json",
-        needs="graying, spectral, diagnose, train, soap or tokencut: wellcond bench graying",
-    ),
-    "reproduce": Verb(
-        "ReproduceConfig",
-        "reproduction",
-        "measure a claim of the papers over seeds, write results/CLAIM.json",
-        needs="a claim: wellcond reproduce asa-kappa",
-    ),
-}
-
+from .verbs import VERBS
 
 _REMEDY = {
     errno.ENOENT: "check the path",
@@ -133,7 +67,8 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"wellcond {__version__}")
         return 0
     config = parse(name, *rest)
-    if config is None:
+    if config is None:  # help was asked for
+        print(f"example:\n  {VERBS[name].example}")
         return 0
     module = VERBS[name].module.format(what=getattr(config, "what", ""))
     status = import_module(f"{__package__}.{module}").run(config)
@@ -153,15 +88,17 @@ def parse(name: str, *arguments: str) -> Any:
 
 
 def _overview() -> str:
+    """It fits a terminal of 80 columns and 24 to 40 lines."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in VERBS.items())
     return (
         "usage: wellcond VERB [options]\n\n"
         "See and fix the conditioning of vision transformers and of what they are fed.\n\n"
         f"verbs:\n{verbs}\n\n"
-        "options:\n  -h, --help  this text; wellcond VERB --help lists a verb's options\n"
+        "options:\n  -h, --help  this text; wellcond VERB --help: its options, and an example\n"
         "  --version   the version\n\n"
-        "example:\n  wellcond gray photo.jpg --method svd --epsilon 0.6 --out grayed.png"
+        "example:\n"
+        "  wellcond diagnose vit_tiny_patch16_224    on drawn pictures; yours: --data DIR"
     )
 
 

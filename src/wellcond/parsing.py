@@ -6,15 +6,18 @@ tyro's public `return_unknown_args`, so that we can name the nearest known one.
 """
 
 import contextlib
-import difflib
 import io
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import tyro
+
+from . import wording
 
 Config = TypeVar("Config")
 
@@ -42,20 +45,21 @@ def parse(kind: type[Config], verb: str, arguments: list[str], default: Config |
     With `default`, a whole config whose fields may be configs themselves, every option is an override of it.
     """
     if "-h" in arguments or "--help" in arguments:
-        print(help_text(kind, verb, default), end="")
+        print(help_text(kind, verb, default))
         return None
     options = ["--help", *option_names(kind, default)]
     if unknown := _unknown_options(arguments, options):  # before tyro, which would first miss something else
         raise UnknownArguments(unknown, options)
     caught = io.StringIO()
     try:
-        with contextlib.redirect_stderr(caught), _wide():
+        with contextlib.redirect_stderr(caught), wide():
             config, unknown = _run_tyro(kind, verb, arguments, default)
     except SystemExit:
-        message = _first_paragraph(caught.getvalue())
+        message = wording.first_paragraph(caught.getvalue())
         if own := re.fullmatch(r"Error parsing (?!-)[\w.]+: (.*)", message):  # a config's own check, with its remedy
             raise ValueError(own[1]) from None
-        raise (MissingArgument if message.startswith("Missing from") else BadArguments)(_plain(message)) from None
+        kind_of = MissingArgument if message.startswith("Missing from") else BadArguments
+        raise kind_of(wording.plain(message)) from None
     if unknown:
         raise UnknownArguments(unknown, options)
     return config
@@ -67,13 +71,28 @@ def _unknown_options(arguments: list[str], options: list[str]) -> list[str]:
     return [a for a in given if a.startswith("--") and a.split("=")[0].replace("_", "-") not in options]
 
 
+class _Screen(io.StringIO):
+    """Stands in for stdout; tyro colours what it writes to a terminal, and does not look at NO_COLOR."""
+
+    def __init__(self, like: TextIO) -> None:
+        super().__init__()
+        self.coloured = like.isatty() and not os.environ.get("NO_COLOR")
+        self.said = like.encoding  # of a terminal without UTF-8 tyro draws no frames
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.said
+
+    def isatty(self) -> bool:
+        return self.coloured
+
+
 def help_text(kind: type[Config], verb: str, default: Config | None = None) -> str:
-    """tyro's help. tyro does not look at NO_COLOR, but writes plainly into what is no terminal."""
-    shown = io.StringIO()
-    plain = contextlib.redirect_stdout(shown) if os.environ.get("NO_COLOR") else contextlib.nullcontext()
-    with plain, contextlib.suppress(SystemExit):
+    """tyro's help, as wide as the terminal, in colours where there is one that wants them."""
+    shown = _Screen(like=sys.stdout)
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         _run_tyro(kind, verb, ["--help"], default)
-    return _without_colour(shown.getvalue())
+    return wording.folded(shown.getvalue(), max(40, shutil.get_terminal_size().columns))
 
 
 def _run_tyro(
@@ -141,7 +160,7 @@ def _bool_or_contrast(word: str) -> bool | str:
 
 
 @contextlib.contextmanager
-def _wide(columns: int = 2000) -> Iterator[None]:
+def wide(columns: int = 2000) -> Iterator[None]:
     """A terminal so wide that the captured message is not wrapped inside a word."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(columns)
@@ -154,59 +173,6 @@ def _wide(columns: int = 2000) -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-def _without_colour(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
-def _first_paragraph(framed: str) -> str:
-    """The text of tyro's frame up to the rule under it; without UTF-8 the frame is a title over rules of "-".
-
-    >>> _first_paragraph("╭─ Value ─╮\\n│ bad  │\\n│  x   │\\n│ ──── │\\n│ help │\\n╰──────╯")
-    'bad x'
-    >>> _first_paragraph("  Value\\n  -----\\n  bad\\n  -----\\n  help")
-    'bad'
-    """
-    rows = [line.strip().strip("│").strip() for line in _without_colour(framed).splitlines()]
-    text: list[str] = []
-    for row in rows[1:]:
-        if not set(row) <= set("─-╰╯ "):
-            text.append(row)
-        elif text:
-            break
-    message = re.sub(r"\s*\(required\)", "", " ".join(" ".join(text).split()))
-    return message.rstrip(".") or "the arguments could not be read"
-
-
-def _plain(message: str) -> str:
-    """tyro's and Python's words in ours.
-
-    >>> _plain("Error parsing --size: invalid literal for int() with base 10: 'big'")
-    "--size is 'big', not a whole number"
-    >>> _plain("Missing value for argument '--size'. Expected 1 values")
-    '--size needs a value'
-    >>> _plain("Missing value for argument '--betas'. Expected 2 values")
-    '--betas needs 2 values'
-    >>> _plain("invalid choice 'discovry' for argument '--with'. Expected one of ('knn', 'discovery')")
-    "--with is 'discovry'; did you mean 'discovery'?"
-    >>> _plain("invalid choice 'tpu' for argument '--device'. Expected one of ('cpu', 'cuda')")
-    "--device is 'tpu'; choose one of cpu, cuda"
-    """
-    if wrong := re.fullmatch(r"Error parsing (--\S+): (invalid literal for int|could not convert).*?: ('.*')", message):
-        option, cause, value = wrong.groups()
-        return f"{option} is {value}, not a {'whole number' if 'int' in cause else 'number'}"
-    if missing := re.fullmatch(r"Missing value for argument '(--\S+)'\. Expected (\d+|.*) values", message):
-        return f"{missing[1]} needs {missing[2]} values" if missing[2] in "23456789" else f"{missing[1]} needs a value"
-    if wrong := re.fullmatch(r"Error parsing (--\S+): Could not find valid parse for arguments: \[(.*)\]", message):
-        return f"{wrong[1]} is {wrong[2]}, which cannot be read"
-    if wrong := re.fullmatch(r"invalid choice (.*) for argument '(.*?)'\. Expected one of (\(.*\))", message):
-        value, option, known = wrong[1], wrong[2], re.findall(r"'([^']*)'", wrong[3])
-        near = difflib.get_close_matches(value.strip("'").lower(), known, n=1, cutoff=0.7)
-        return f"{option} is {value}; " + (
-            f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}"
-        )
-    return message
-
-
 def option_names(kind: type[Config], default: Config | None = None) -> list[str]:
     """The long options of a config class, as tyro lists them.
 
@@ -215,8 +181,19 @@ def option_names(kind: type[Config], default: Config | None = None) -> list[str]
     ['--out', '--count', '--size', '--seed', '--quick']
     """
     shown = io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit), _wide(100):
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit), wide(100):
         _run_tyro(kind, "", ["--help"], default)
-    rows = re.findall(r"^[│| ]{0,4}(?:-h, )?(--[a-z].*)$", _without_colour(shown.getvalue()), re.MULTILINE)
-    names = [name for row in rows for name in re.findall(r"(?:^|, )(--[a-z][a-z0-9.-]*)", row)]
-    return [name for name in names if name != "--help"]
+    return [name for name in wording.options(shown.getvalue()) if name != "--help"]
+
+
+def with_value(option: str, value: str, arguments: list[str]) -> list[str]:
+    """The arguments with `value` after an `option` that has none: at the end, or before another option.
+
+    >>> with_value("--json", "-", ["vit", "--json", "--seed", "1"]), with_value("--json", "-", ["vit", "--json", "a"])
+    (['vit', '--json', '-', '--seed', '1'], ['vit', '--json', 'a'])
+    """
+    found: list[str] = []
+    for i, word in enumerate(arguments):
+        bare = word == option and (i + 1 == len(arguments) or arguments[i + 1].startswith("--"))
+        found += [word, value] if bare else [word]
+    return found

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from .. import parsing
 from ..atomic import check_writable
 from ..config import DiagnoseConfig, to_command
 from ..data.sources import PROCEDURAL, open_source
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
     from ..data.records import Source
     from ..diagnosis import Diagnosis, Verification
 
+STDOUT = Path("-")
 MAX_NAMED = 20  # of the images skipped; the JSON names them all
+
+
+def parse(arguments: list[str]) -> DiagnoseConfig | None:
+    """`--json` without a file is `--json -`: numbers to stdout."""
+    return parsing.parse(DiagnoseConfig, "diagnose", parsing.with_value("--json", str(STDOUT), arguments))
 
 
 def run(config: DiagnoseConfig) -> int:
@@ -36,13 +43,17 @@ def run(config: DiagnoseConfig) -> int:
     source = open_source(config.data, length=config.images, seed=config.seed)
     compare = _read_other(config.compare) if config.compare else None
     diagnosis = measure(config, source)
-    _show(diagnosis, config)  # first, so that it is seen even if the disk is full
-    if json:
-        diagnosis.to_json(json)
+    _tell_skipped(diagnosis)
+    if json == STDOUT:
+        print(diagnosis.as_json(), end="")
+    else:
+        _show(diagnosis, config)  # first, so that it is seen even if the disk is full
+        if json:
+            diagnosis.to_json(json)
     if html:
         diagnosis.to_html(html, **({} if compare is None else {"compare": compare}))
-    for path in filter(None, (html, json)):
-        print(f"→ {path}")
+    if json != STDOUT:
+        print("\n".join(f"→ {path}" for path in (html, json) if path))
     return _judge(diagnosis, config.fail_above)
 
 
@@ -58,7 +69,7 @@ def _outputs(config: DiagnoseConfig) -> tuple[Path | None, Path | None]:
                 f"{str(config.out / 'diagnosis')!r}"
             )
     for path, option in ((html, "html" if config.html else "out"), (json, "json" if config.json else "out")):
-        if path is not None:
+        if path is not None and path != STDOUT:
             check_writable(path, option, suffix=".html" if path is html else ".json")
     if html is not None and json is not None and html.resolve() == json.resolve():
         raise ValueError(f"html and json are both {str(html)!r}; name two files")
@@ -186,13 +197,16 @@ def _name(config: DiagnoseConfig) -> str:
     return config.model + begun + grayed + cut
 
 
-def _show(diagnosis: "Diagnosis | Verification", config: DiagnoseConfig) -> None:
-    from .models import RANDOM
-
+def _tell_skipped(diagnosis: "Diagnosis | Verification") -> None:
     for reason in diagnosis.skipped[:MAX_NAMED]:
         print(f"skipped {reason}", file=sys.stderr)
     if len(diagnosis.skipped) > MAX_NAMED:
         print(f"skipped {len(diagnosis.skipped) - MAX_NAMED} more", file=sys.stderr)
+
+
+def _show(diagnosis: "Diagnosis | Verification", config: DiagnoseConfig) -> None:
+    from .models import RANDOM
+
     Console(highlight=False).print(diagnosis)
     images = f"{diagnosis.num_images} images of {diagnosis.source}"
     if diagnosis.num_images < config.images:

@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ..watching import watched
+
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
@@ -19,7 +21,7 @@ def progress_bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on stderr that goes away when it is done; call what it gives with the number of images done."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not watched(console)) as bar:
         task = bar.add_task(f"measuring {name}", total=total)
 
         def done(count: int) -> None:

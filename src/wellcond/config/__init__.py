@@ -5,6 +5,7 @@ The docstring under a field is its help text on the command line.
 
     verbs      GrayConfig, DiagnoseConfig, ReportConfig, DemoConfig, AppConfig, BenchConfig, RecipesConfig,
                ReproduceConfig
+    shell      DoctorConfig, CompletionConfig
     model      ModelConfig, GrayingConfig, InitConfig: what is trained
     data       DataConfig, AugmentConfig: on what
     objectives MAEConfig, DINOConfig: what is learned without labels
@@ -20,6 +21,7 @@ from wellcond.config.encoding import changed_fields, decode, from_json, to_comma
 from wellcond.config.hub import ExportConfig, PushConfig
 from wellcond.config.model import GrayingConfig, InitConfig, ModelConfig
 from wellcond.config.objectives import DINOConfig, MAEConfig
+from wellcond.config.shell import CompletionConfig, DoctorConfig
 from wellcond.config.training import MAY_CHANGE, OptimConfig, TrainConfig
 from wellcond.config.verbs import (
     AppConfig,
@@ -40,10 +42,12 @@ __all__ = [
     "AppConfig",
     "AugmentConfig",
     "BenchConfig",
+    "CompletionConfig",
     "DINOConfig",
     "DataConfig",
     "DemoConfig",
     "DiagnoseConfig",
+    "DoctorConfig",
     "ExportConfig",
     "GrayConfig",
     "GrayingConfig",

@@ -16,7 +16,7 @@ _NOT_EXPORTED = {"cache_dir", "checkpoint_path", "pretrained", "pretrained_cfg",
 class PushConfig:
     """Publish a run on the Hugging Face hub: a model card and safetensors that timm and wc.load read.
 
-    wellcond push runs/x me/my-vit --dry-run        writes the folder and uploads nothing
+    With --dry-run it writes the folder and uploads nothing.
     """
 
     run: Path

@@ -33,6 +33,8 @@ class GrayConfig:
     """Cut the sides to the nearest multiple of the patch, from the centre."""
     resize: int | None = None
     """Bring the shorter side to this many pixels and cut the centre square."""
+    json: bool = False
+    """Print JSON instead of the table."""
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 1:
@@ -82,10 +84,7 @@ class DemoConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnoseConfig:
-    """Measure every block of a model: κ by layer, with and without skips.
-
-    wellcond diagnose vit_tiny_patch16_224 --data photos/ --weights model.safetensors
-    """
+    """Measure every block of a model: κ by layer, with and without skips."""
 
     model: str
     """Of timm, a run, or hf:NAME, hf:FOLDER."""
@@ -102,7 +101,7 @@ class DiagnoseConfig:
     html: Path | None = None
     """The page alone, here."""
     json: Path | None = None
-    """The numbers alone, here."""
+    """The numbers alone, here; no file: to stdout."""
     compare: Path | None = None
     """JSON of another diagnosis, to set beside."""
     fail_above: float | None = None
@@ -168,7 +167,7 @@ class DiagnoseConfig:
 class ReportConfig:
     """One offline HTML page of training runs: curves, tables, κ by epoch and block.
 
-    wellcond report runs/*        runs of one config but for the seed are averaged
+    Runs of one config but for the seed are averaged.
     """
 
     runs: tuple[Path, ...]
@@ -185,7 +184,7 @@ class ReportConfig:
 class AppConfig:
     """Try it in the browser: gray a photo, diagnose a model, watch a run train.
 
-    wellcond app --runs runs        then open the address that it prints; Ctrl-C ends it
+    Open the address that it prints; Ctrl-C ends it.
     """
 
     runs: Path = Path("runs")
@@ -235,7 +234,7 @@ class RecipesConfig:
     name: str | None = None
     """The recipe to show: its card and its whole config; none: a table of all."""
     json: bool = False
-    """Only the config, as a file that wellcond train takes."""
+    """The table as JSON; with a name only its config, as a file that wellcond train takes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ..watching import watched
+
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -23,7 +25,7 @@ def bar(title: str, count: int) -> Iterator[Callable[[int], None]]:
     """`with bar("decoding", 100) as advance: advance(1)`."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as shown:
+    with Progress(*columns, console=console, disable=not watched(console)) as shown:
         task = shown.add_task(title, total=count)
         yield lambda done: shown.advance(task, done)
 

@@ -124,11 +124,18 @@ class Diagnosis:
         """
         return rows_above(self.rows, limit)
 
+    def as_json(self) -> str:
+        """The text that `to_json` writes and `from_json` reads."""
+        from wellcond.diagnosis.storing import text
+
+        return text(self, FORMAT)
+
     def to_json(self, path: Path | str) -> Path:
         """Write the whole of it, or nothing; returns where it is. `from_json` gives an equal diagnosis back."""
-        from wellcond.diagnosis.storing import write
+        from wellcond.atomic import write_bytes
 
-        return write(self, Path(path), FORMAT)
+        write_bytes(Path(path), self.as_json().encode())
+        return Path(path)
 
     @classmethod
     def from_json(cls, path_or_text: Path | str) -> "Diagnosis":

@@ -5,19 +5,17 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from wellcond.atomic import write_bytes
 from wellcond.config import decode
 from wellcond.results import by_lines
 
 Result = TypeVar("Result")
 
 
-def write(result: Any, path: Path, form: str) -> Path:
+def text(result: Any, form: str) -> str:
     """`form` is what the file calls itself: "wellcond diagnosis 1"."""
     content = {"format": form, **dataclasses.asdict(result)}
     lists = [key for key, value in content.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
-    write_bytes(path, by_lines(content, one_a_line=lists).encode())
-    return path
+    return by_lines(content, one_a_line=lists)
 
 
 def read(path_or_text: Path | str, kind: type[Result], form: str) -> Result:

@@ -11,14 +11,15 @@ The pictures come from `wellcond.training`, which asks the same judges along the
 """
 
 import dataclasses
+import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from .. import parsing
+from .. import parsing, results
 from ..atomic import check_writable
 from .options import EvaluateCommand
 
@@ -43,24 +44,34 @@ def run(command: EvaluateCommand) -> None:
         check_writable(command.html, "html", suffix=".html")
     runs = list(dict.fromkeys(command.runs))
     examined = [examine(run, command) for run in runs]  # what is wrong with any of them is said before the work
-    albums = []
+    albums: list[Album] = []
+    rows: list[dict[str, Any]] = []
     for path, (subject, album, step) in zip(runs, examined, strict=True):
         directory = Run(path)
         directory.evaluations()  # a damaged file is told before the work
-        _judge(command, directory, subject, album, step)
+        rows += _judge(command, directory, subject, album, step)
         albums.append(album)
-    if page := _page(command, albums):
+        if not command.json:
+            Console(highlight=False).print(_table(album, f"{path}, step {step}, on {album.data}"))
+            print(f"→ {path / 'evaluation.json'}")
+    page = _page(command, albums)
+    if command.json:
+        print(json.dumps(results.finite(rows), indent=1, allow_nan=False))
+    elif page:
         print(f"→ {page}")
 
 
-def _judge(command: EvaluateCommand, directory: "Run", subject: "Subject", album: "Album", step: int) -> None:
+def _judge(
+    command: EvaluateCommand, directory: "Run", subject: "Subject", album: "Album", step: int
+) -> list[dict[str, Any]]:
+    """The rows that go into the run's evaluation.json, and the run."""
     import torch
 
-    from .. import results
     from ..evaluation import JUDGES
 
     settings = dataclasses.asdict(subject.settings)
     origin = results.origin(_words(command, directory.path), next(subject.model.parameters()).device.type)
+    rows = []
     for judge in dict.fromkeys(command.judges):
         try:
             values = dict(JUDGES[judge](subject))
@@ -70,8 +81,8 @@ def _judge(command: EvaluateCommand, directory: "Run", subject: "Subject", album
         album.values[judge] = values
         row = {"judge": judge, "data": album.data, "step": step, "values": values, "settings": settings}
         directory.add_evaluation(row | origin)
-    Console(highlight=False).print(_table(album, f"{directory.path}, step {step}, on {album.data}"))
-    print(f"→ {directory.path / 'evaluation.json'}")
+        rows.append({"run": str(directory.path), **row, **origin})
+    return rows
 
 
 def _table(album: "Album", title: str) -> Table:

@@ -11,10 +11,7 @@ JudgeName = Literal["accuracy", "knn", "linear", "segmentation", "discovery", "p
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateCommand:
-    """Judge trained runs; the numbers go into the evaluation.json of each, pictures to a page.
-
-    wellcond evaluate runs/x --with knn linear segmentation discovery pca --layers all
-    """
+    """Judge trained runs; the numbers go into the evaluation.json of each, pictures to a page."""
 
     runs: tuple[Path, ...]
     """Run directories: the --out of wellcond train."""
@@ -51,6 +48,8 @@ class EvaluateCommand:
     """How many pictures, the first of the set, the page shows."""
     html: Path | None = None
     """The page; none: evaluation.html, in the run's own directory where there is one run only."""
+    json: bool = False
+    """Print the new rows of evaluation.json instead of the tables."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU where there is one."""
     batch_size: int = 256

@@ -24,6 +24,7 @@ from ..atomic import write_bytes
 from ..config import GrayConfig
 from ..data.files import describe, read_image
 from ..pictures import GrayedPicture, gray_picture
+from ..watching import watched
 from . import table
 from .plan import GRAYED, SOFTWARE, STRIP, Job, check_sizes, output_folder, plan
 
@@ -36,7 +37,7 @@ def run(config: GrayConfig) -> None:
     skipped = planned.skipped + too_bad
     rows: list[dict[str, Any]] = []
     progress = Console(stderr=True)
-    for job in track(jobs, "graying", console=progress, disable=not folder or not progress.is_terminal):
+    for job in track(jobs, "graying", console=progress, disable=not folder or not watched(progress)):
         try:
             image = read_image(job.source, patch_size=config.patch_size, crop=config.crop, resize=config.resize)
         except (ValueError, OSError) as error:
@@ -51,6 +52,9 @@ def run(config: GrayConfig) -> None:
         print(f"skipped {reason}", file=sys.stderr)
     if folder:
         write_bytes(output_folder(config) / "kappa.json", _rows_to_json(rows).encode())
+    if config.json:
+        print(_rows_to_json(rows), end="")
+        return
     console = Console(highlight=False)
     table.show(console, rows, config)
     if planned.leftovers:
@@ -81,6 +85,8 @@ def gray_file(job: Job, image: NDArray[np.uint8], config: GrayConfig) -> dict[st
     before, after = grayed.spectrum_before, grayed.spectrum_after
     return {
         "image": str(job.source),
+        "picture": str(job.picture),
+        "strip": str(job.strip),
         "n": grayed.num_tokens,
         "d": grayed.width,
         "method": config.method,

@@ -1,5 +1,8 @@
 """`wellcond recipes`: a table of all; `wellcond recipes NAME`: the card and the whole config as JSON."""
 
+import json
+from typing import Any
+
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -17,9 +20,9 @@ def parse(arguments: list[str]) -> RecipesConfig | None:
 
 
 def run(config: RecipesConfig) -> None:
-    if config.name is None:
-        if config.json:
-            raise ValueError("json prints one config; name the recipe, too: wellcond recipes cifar10-vit-tiny --json")
+    if config.name is None and config.json:
+        print(json.dumps(rows(), indent=1))
+    elif config.name is None:
         Console(highlight=False).print(table())
         print("wellcond recipes NAME shows a card and its config, wellcond train NAME trains it")
     else:
@@ -34,9 +37,24 @@ def table() -> Table:
     shown = Table("name", "model", "epochs", "reproduces", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for column in shown.columns[:3]:
         column.no_wrap = True
-    for name, recipe in RECIPES.items():
-        config = get(name)
-        words = config.model.name.split("_")
+    for row in rows():
+        words = row["model"].split("_")
         family = "_".join(word for word in words if not word.startswith(("patch", "window", "224")))
-        shown.add_row(name, family, str(config.epochs), recipe.reproduces)
+        shown.add_row(row["name"], family, str(row["epochs"]), row["reproduces"])
     return shown
+
+
+def rows() -> list[dict[str, Any]]:
+    """What the table is made of, for machines."""
+    configs = {name: get(name) for name in RECIPES}
+    return [
+        {
+            "name": name,
+            "model": config.model.name,
+            "objective": config.objective,
+            "data": config.data.train,
+            "epochs": config.epochs,
+            "reproduces": RECIPES[name].reproduces,
+        }
+        for name, config in configs.items()
+    ]

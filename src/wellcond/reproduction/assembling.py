@@ -20,6 +20,7 @@ from rich.table import Table
 from .. import report, results
 from ..atomic import check_writable
 from ..config import ReproduceConfig
+from ..watching import watched
 from . import portions
 from .claim import Claim, Row, Run
 from .portions import Key, Runs
@@ -79,7 +80,8 @@ def _measured(
     """The runs that are missing, one after the other, as long as the minutes last."""
     allowance = portions.Allowance(config.max_minutes, runs)
     # A claim that trains shows the bar of each run itself.
-    bar = Progress(console=Console(stderr=True), transient=True) if claim.tell is None else None
+    eyes = Console(stderr=True)
+    bar = Progress(console=eyes, transient=True, disable=not watched(eyes)) if claim.tell is None else None
     with bar or contextlib.nullcontext():
         task = bar.add_task(claim.name, total=len(missing)) if bar else None
         for variant, seed in missing:

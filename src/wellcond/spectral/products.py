@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 MAX_BATCH = 65_535  # CUDA's limit for the third dimension of a grid
+WITH_FLOAT64_CORES = {(8, 0), (9, 0), (10, 0)}  # compute capabilities: A100; H100, H200; B200
 
 
 @functools.cache
@@ -24,7 +25,7 @@ def has_kernels(device: torch.device) -> bool:
         import triton  # noqa: F401
     except ImportError:
         return False
-    return torch.cuda.get_device_capability(device) in {(8, 0), (9, 0), (10, 0)}
+    return torch.cuda.get_device_capability(device) in WITH_FLOAT64_CORES
 
 
 def gram(X: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from wellcond.watching import watched
+
 
 class Teller:
     """The voice of rank 0; with `console=None` it is silent."""
@@ -17,7 +19,7 @@ class Teller:
         self.kappa: float | None = None
         self.rate = 0.0
         self.bar: Progress | None = None
-        if console is not None and console.is_terminal:
+        if console is not None and watched(console):
             columns = (
                 TextColumn(name),
                 BarColumn(),
