@@ -1,7 +1,7 @@
 """`wellcond push RUN NAME`: a run → a model card and weights that timm and `wc.load` read, on the hub. Floor 9.
 
 folder     the files, of a run             card      README.md, in the hub's form
-curves     log κ while it trained          uploading the only file that talks to the network
+curves     log κ while it trained          uploading to the hub
 """
 
 from ..config import PushConfig
