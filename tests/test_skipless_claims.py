@@ -205,8 +205,8 @@ def test_table_rules():
     runs += made_up("cifar10/skipless-init/soap", [77.0, 77.3, 76.9])
     judgement = skipless_claim.judge_table1(runs)
     assert judgement.verdict == (
-        "CIFAR-10: SOAP without skips, initialized, is ahead of AdamW with skips: reproduced; against SOAP with skips it "
-        "is behind; AdamW without skips, not initialized, fails."
+        "CIFAR-10: SOAP without skips, initialized, is ahead of AdamW with skips: reproduced; against SOAP with skips "
+        "it is behind; AdamW without skips, not initialized, fails."
     )
     rows = {row.name: row for row in judgement.rows}
     ahead = rows["CIFAR-10, skipless, initialized, SOAP, less with skips, AdamW"]
