@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from training_cases import final, finish, run, start
 
 from wellcond import recipes
@@ -179,6 +180,19 @@ def test_mistakes_are_told_before_there_is_a_run(name, cache, tmp_path, capsys):
     err = capsys.readouterr().err.strip().splitlines()[-1]
     assert all(word in err for word in needed), err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("judge", ["knn", "linear"])
+def test_halves_with_other_classes_are_told_before_there_is_a_run(judge, cache, tmp_path):
+    for half, names in {"train": "ab", "val": "ac"}.items():
+        for name in names:
+            folder = tmp_path / "data" / half / name
+            folder.mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(folder / "0.png")
+    along = replace(ALONG, judges=(f"{judge}={tmp_path / 'data'}",))
+    with pytest.raises(ValueError, match=r"along\.judges: .*'b' is not in both; give both halves the same classes"):
+        run(config("procedural-mae", cache, along), tmp_path / "run", None)
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_another_interval_is_another_run(straight, cache):

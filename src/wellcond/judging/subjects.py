@@ -15,11 +15,9 @@ from ..training import checkpoints, config_of, load
 from ..training.annotated import Squares
 from ..training.pictures import Pictures
 from ..training.processes import choose_device
-from ..training.subjects import LABELLED, annotated, forward_of
+from ..training.subjects import LABELLED, PROBING, annotated, forward_of
 from .album import Album, Sight
 from .options import EvaluateCommand
-
-PROBING = {"knn", "linear"}
 
 
 def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:

@@ -22,7 +22,7 @@ from wellcond.evaluation import JUDGES, Backbone, Settings, Subject
 from wellcond.training.models import build_model
 from wellcond.training.pictures import Pictures
 from wellcond.training.step import DTYPES
-from wellcond.training.subjects import LABELLED, annotated, forward_of
+from wellcond.training.subjects import PROBING, annotated, forward_of
 
 
 class Along:
@@ -46,8 +46,8 @@ class Along:
             model=model, forward=model, batches=pictures.batches, num_classes=0, settings=settings
         )  # fmt: skip
         try:
-            if judges & LABELLED:
-                pictures.check()
+            if judges & PROBING:
+                pictures.check_halves()
             return annotated(subject, Backbone(model), pictures, along, judges)
         except ValueError as error:
             raise ValueError(f"along.judges: {_our_words(str(error))}") from None

@@ -13,7 +13,8 @@ from wellcond.training.annotated import Scenes, Squares, View
 from wellcond.training.pictures import Pictures
 from wellcond.training.step import DTYPES
 
-LABELLED = {"accuracy", "knn", "linear"}
+PROBING = {"knn", "linear"}  # learn on one half, are asked on the other
+LABELLED = {"accuracy", *PROBING}
 
 
 class Looking(Protocol):
