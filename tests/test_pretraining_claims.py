@@ -28,6 +28,7 @@ from wellcond.reproduction import (
 )
 from wellcond.reproduction.experiments import essence
 from wellcond.reproduction.pictures import PETS, VOC
+from wellcond.training import Diverged
 
 DINO = [dense_claim.DENSE, along_claims.FIG2, along_claims.FIG3, layers_claim.DEPTH, pca_claim.PCA]
 CELLS = ["skip/adamw", "skip/soap", "skipless-init/adamw", "skipless-init/soap"]
@@ -235,6 +236,21 @@ def test_other_fine_tuning_is_other_runs(table5, monkeypatch, capsys):
     monkeypatch.setattr(mae_claim, "small", lambda recipe: small(recipe) | {"optim.layer_decay": 0.5})
     assert reproduce("asa-table5", out)[0] == 2
     assert "tuned optim.layer_decay" in capsys.readouterr().err
+
+
+def test_a_pretraining_that_diverges_is_told_and_not_fine_tuned(tmp_path, monkeypatch):
+    train = training_runs.train
+
+    def failing(config, out, **more):
+        train(config, out, **more)
+        raise Diverged("no finite loss")
+
+    monkeypatch.setattr(training_runs, "train", failing)
+    status, content = reproduce("asa-table5", tmp_path, "--only", "dct")
+    (run,) = content["runs"]
+    assert status == 0 and run["diverged"] == run["steps"] > 0
+    assert run["top1"] is None and not list((tmp_path / "runs").glob("*-tuned"))
+    assert "Runs that diverged: DCT, before masking in 1." in content["verdict"]
 
 
 # ---- cells

@@ -102,7 +102,7 @@ class Runner:
                 torch.cuda.empty_cache()
         own = {"config": identity(config), "dataset": self.claim.dataset(variant), "data": pictures_of(images)}
         found = {**own, **record(Directory(out), diverged)}
-        if self.claim.after is None:
+        if self.claim.after is None or (diverged is not None and not self.claim.after_diverged):
             return found
         began = time.perf_counter()
         found |= self.claim.after(out, config, images)
