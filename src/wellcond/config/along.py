@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .checks import check_at_least
+from .checks import check_at_least, check_mask_values
 
 TITLES = {  # (judge, its number) → words; the first number of a judge stands for it
     ("knn", "top1"): "k-NN top-1, %",
@@ -56,6 +56,8 @@ class AlongConfig:
             check_at_least(f"along.{name}", getattr(self, name), 1)
         if self.size is not None:
             check_at_least("along.size", self.size, 1, example=224)
+        for name in ("foreground", "void"):
+            check_mask_values(f"along.{name}", getattr(self, name))
 
     def asked(self) -> tuple[tuple[str, str | None], ...]:
         """(judge, source), None for the run's own pictures.
