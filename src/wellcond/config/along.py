@@ -19,7 +19,10 @@ JUDGES = tuple(dict.fromkeys(judge for judge, _ in TITLES))
 
 @dataclass(frozen=True, kw_only=True)
 class AlongConfig:
-    """What `wellcond evaluate` would say of the last layer, every few epochs; its words are the same."""
+    """What `wellcond evaluate` would say of the last layer, every few epochs; its words are the same.
+
+    Of several processes the first judges, and the others wait for it, up to twelve hours.
+    """
 
     judges: tuple[str, ...] = ()
     """knn, linear, segmentation, discovery, pca; JUDGE=SOURCE on other pictures than the run's own."""
