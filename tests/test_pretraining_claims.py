@@ -272,6 +272,12 @@ def test_judged_at_two_thirds():
         options = ReproduceConfig(claim="cts-fig3", epochs=epochs)
         changes = dino_cells.along({VOC: "somewhere"}, options)
         assert changes["along.every"] == every and changes["along.where"] == ("bbox_source=voc2012",)
+    for epochs in range(1, 301):
+        moments = {e for e in range(1, epochs + 1) if e % dino_cells.interval(epochs) == 0} | {epochs}
+        assert min(abs(3 * e - 2 * epochs) for e in moments) < 3, epochs  # less than an epoch from it
+        assert min(epochs, 3) <= len(moments) <= 12, epochs
+        if epochs % 6 == 0:
+            assert sorted(moments) == [epochs // 6 * part for part in range(1, 7)]
     number = along_claims.at(2 / 3, "discovery corloc")
     assert number({"along": {"epoch": [5, 10, 15, 20, 25, 30], "discovery corloc": [1, 2, 3, 4, 5, 6]}}) == 4
 
