@@ -4,8 +4,8 @@
 begin with, the optimizer and its betas; learning rate, weight decay and schedule are the recipe's, which are those of
 DINO's authors for AdamW with skips. Nothing is looked for, for any cell.
 
-Weights stay on the machine that trained them, so a run is judged right after its training, by everything that any of
-these claims asks (dino_judged): a run of one claim is a run of all of them.
+One call yields the whole run: right after its training it is judged by everything that any of these claims asks
+(dino_judged), so a run of one claim is a run of all of them.
 """
 
 from collections.abc import Sequence
