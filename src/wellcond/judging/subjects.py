@@ -50,7 +50,6 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
         model=model,
         forward=forward_of(model, config.precision),
         batches=pictures.batches,
-        num_classes=config.model.num_classes,
         settings=_settings(command),
         show=album.show,
     )

@@ -42,9 +42,7 @@ class Along:
         settings = Settings(
             probe_epochs=along.probe_epochs, segmentation_epochs=along.segmentation_epochs, batch_size=along.batch_size
         )
-        subject = Subject(
-            model=model, forward=model, batches=pictures.batches, num_classes=0, settings=settings
-        )  # fmt: skip
+        subject = Subject(model=model, forward=model, batches=pictures.batches, settings=settings)
         try:
             if judges & PROBING:
                 pictures.check_halves()
