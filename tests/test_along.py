@@ -14,8 +14,11 @@ from training_cases import final, finish, run, start
 from wellcond import recipes
 from wellcond.cli import main
 from wellcond.config import AlongConfig, TrainConfig
+from wellcond.data.progress import silent
+from wellcond.data.splits import open_split
 from wellcond.runs import Run
 from wellcond.runs_page import write_page
+from wellcond.training.annotated import Squares, View
 
 JUDGES = ("knn", "linear", "segmentation=procedural:10", "discovery=procedural:10", "discovery", "pca")
 ALONG = AlongConfig(judges=JUDGES, every=2, probe_epochs=2, segmentation_epochs=2, batch_size=6)
@@ -128,6 +131,16 @@ def test_processes_with_shards_wait_for_the_judges(cache, tmp_path):
         assert set(a) == set(b)
         if a["judge"] == "knn":
             assert a["top5"] == pytest.approx(b["top5"], abs=10.1)  # of ten pictures at most one goes another way
+
+
+def test_what_was_decoded_once_is_not_decoded_again(monkeypatch):
+    view = View(mean=(0.5,) * 3, std=(0.5,) * 3, size=None, square=None, foreground=(), void=(255,), boxes="corners",
+                where=(), progress=silent)  # fmt: skip
+    squares = Squares(open_split("procedural:9", "train", image_size=16), view, 16, 4, torch.device("cpu"), shuffled=True)
+    first = [masks for _, masks in squares.anew()]
+    monkeypatch.setattr(Squares, "_read", lambda *_: pytest.fail("decoded again"))
+    again = [masks for _, masks in squares.anew()]
+    assert len(again) == 3 and all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
 def test_generators_and_determinism_are_put_back():

@@ -142,10 +142,10 @@ class Squares:
         self.shuffled = shuffled
         self.rng = np.random.default_rng(0) if shuffled else None
         self.chosen = matching(source, view.where)
-        self.kept: list[tuple[NDArray[np.uint8], Mask]] = []
+        self.kept: list[tuple[NDArray[np.uint8], Mask]] = []  # one list of all copies: filled in place
 
     def anew(self) -> "Squares":
-        """The same, with what was decoded so far, at its first pass: who is judged later sees the same order."""
+        """The same, at its first pass: who is judged later sees the same order, and what was decoded once stays."""
         other = copy.copy(self)
         other.rng = np.random.default_rng(0) if self.shuffled else None
         return other
@@ -184,7 +184,7 @@ class Squares:
                     kept.append(one)
                 yield one
                 advance(1)
-        self.kept = kept
+        self.kept[:] = kept
 
     @cached_property
     def num_classes(self) -> int:
