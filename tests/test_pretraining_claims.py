@@ -282,6 +282,19 @@ def test_judged_at_two_thirds():
     assert number({"along": {"epoch": [5, 10, 15, 20, 25, 30], "discovery corloc": [1, 2, 3, 4, 5, 6]}}) == 4
 
 
+def test_a_judge_of_two_sources_is_refused():
+    """Else the numbers of one would stand for the other."""
+
+    def rows(*sources):
+        own = [{} if source is None else {"data": source} for source in sources]
+        return [{"kind": "judge", "step": 1, "epoch": 1, "judge": "knn", "top1": 5.0, **data} for data in own]
+
+    assert training_runs._along(rows("a", "a")) == {"along": {"epoch": [1], "knn top1": [5.0]}}
+    for sources in (("a", "b"), (None, "b")):
+        with pytest.raises(ValueError, match=r"knn was asked on ('a'|the run's own pictures) and 'b' along the way"):
+            training_runs._along(rows(*sources))
+
+
 # ---- rules on made-up runs
 
 
