@@ -1,14 +1,17 @@
 """Judges along the way: they say what `wellcond evaluate` says, change nothing of training, survive kill -9."""
 
+import io
 import json
 import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 import torch
 from PIL import Image
+from pyarrow import parquet
 from training_cases import final, finish, run, start
 
 from wellcond import recipes
@@ -136,7 +139,9 @@ def test_processes_with_shards_wait_for_the_judges(cache, tmp_path):
 def test_what_was_decoded_once_is_not_decoded_again(monkeypatch):
     view = View(mean=(0.5,) * 3, std=(0.5,) * 3, size=None, square=None, foreground=(), void=(255,), boxes="corners",
                 where=(), progress=silent)  # fmt: skip
-    squares = Squares(open_split("procedural:9", "train", image_size=16), view, 16, 4, torch.device("cpu"), shuffled=True)
+    squares = Squares(
+        open_split("procedural:9", "train", image_size=16), view, 16, 4, torch.device("cpu"), shuffled=True
+    )
     first = [masks for _, masks in squares.anew()]
     monkeypatch.setattr(Squares, "_read", lambda *_: pytest.fail("decoded again"))
     again = [masks for _, masks in squares.anew()]
@@ -208,6 +213,17 @@ def test_halves_with_other_classes_are_told_before_there_is_a_run(judge, cache, 
     with pytest.raises(ValueError, match=r"along\.judges: .*'b' is not in both; give both halves the same classes"):
         run(config("procedural-mae", cache, along), tmp_path / "run", None)
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_boxes_that_are_sizes_are_told_in_the_words_of_a_config(cache, tmp_path):
+    """Seen when they are read, at the first moment."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(buffer, "PNG")
+    table = pyarrow.table({"image": [{"bytes": buffer.getvalue(), "path": "a.png"}], "bbox": [[20, 20, 5, 5]]})
+    parquet.write_table(table, tmp_path / "val-0.parquet")
+    along = replace(ALONG, judges=(f"discovery={tmp_path}",))
+    with pytest.raises(ValueError, match=r"say --along\.boxes sizes for x, y, w, h"):
+        run(config("procedural-mae", cache, along), tmp_path / "run", None)
 
 
 def test_another_interval_is_another_run(straight, cache):

@@ -6,7 +6,6 @@ every time, so what it says hangs on the weights alone and a resumed run writes 
 GPU may add in another order and differ in the last digits, also where training is deterministic.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,7 +37,9 @@ class Along:
     def _subject(self, source: str | None, model: nn.Module) -> Subject:
         along = self.config.along
         judges = {judge for judge, of in along.asked() if of == source}
-        pictures = Pictures(self.config, source, self.device, along.batch_size, own_head=False, progress=silent)
+        pictures = Pictures(
+            self.config, source, self.device, along.batch_size, own_head=False, progress=silent, spelled=_spelled
+        )  # fmt: skip
         settings = Settings(
             probe_epochs=along.probe_epochs, segmentation_epochs=along.segmentation_epochs, batch_size=along.batch_size
         )
@@ -48,7 +49,7 @@ class Along:
                 pictures.check_halves()
             return annotated(subject, Backbone(model), pictures, along, judges)
         except ValueError as error:
-            raise ValueError(f"along.judges: {_our_words(str(error))}") from None
+            raise ValueError(f"along.judges: {error}") from None
 
     def look(self, model: nn.Module) -> Iterator[dict[str, Any]]:
         """One row for each judge: its name, its source where that is another than the run's, its numbers."""
@@ -67,13 +68,9 @@ class Along:
             yield {"judge": judge, **({} if source is None else {"data": source}), **values}
 
 
-def _our_words(told: str) -> str:
-    """What `wellcond evaluate` says of its options, said of a config's.
-
-    >>> _our_words("there is no 'x'; say where with --data")
-    "there is no 'x'; say where with JUDGE=SOURCE"
-    """
-    return re.sub(r"--(size|where|boxes)", r"--along.\1", told).replace("--data", "JUDGE=SOURCE")
+def _spelled(option: str) -> str:
+    """An option of `wellcond evaluate`, as a config's `along` has it."""
+    return "JUDGE=SOURCE" if option == "data" else f"--along.{option}"
 
 
 @contextmanager
