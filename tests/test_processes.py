@@ -153,7 +153,8 @@ def test_ranks_wait_longer_for_judges(judges, hours, tmp_path, monkeypatch):
         raise InterruptedError
 
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(processes, "rendezvous", lambda *words, **more: iter([(torch.distributed.HashStore(), 0, 2)]))
+    monkeypatch.setattr(processes, "rendezvous", lambda *words, **more: iter([(None, 0, 2)]))
+    monkeypatch.setattr(processes, "PrefixStore", lambda *words: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", join)
     with pytest.raises(InterruptedError):
         run(tiny(along=AlongConfig(judges=judges)), tmp_path / "run")

@@ -1,9 +1,10 @@
 """asa-table5: MAE with and without Token Graying, fine-tuned ("Always Skip Attention", Table 5), at ViT-Tiny's size.
 
 A run is a pre-training and its fine-tuning, one after the other: one call yields the whole run. A pre-training that
-diverges is not fine-tuned, and counts as diverged; its seed has no accuracy. What was grayed in pre-training is grayed in fine-tuning and in evaluation. Graying mixes patches, so where the
-whole picture is grayed before it is masked, visible patches know a little of hidden ones; *visible* grays the visible
-patches by themselves, in pre-training alone: a fine-tuned model sees all.
+diverges is not fine-tuned, and counts as diverged; its seed has no accuracy. What was grayed in pre-training is grayed
+in fine-tuning and in evaluation. Graying mixes patches, so where the whole picture is grayed before it is masked,
+visible patches know a little of hidden ones; *visible* grays the visible patches by themselves, in pre-training alone:
+a fine-tuned model sees all.
 
 Rule, written down before the runs, that of asa-table2: a gain is reproduced if the whole 95 % interval of the
 difference in top-1 to the ungrayed model, seed by seed, lies above 0; not reproduced if under 0; else not shown.
