@@ -1,20 +1,27 @@
 """Judges along the way: they say what `wellcond evaluate` says, change nothing of training, survive kill -9."""
 
+import io
 import json
 import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 import torch
+from PIL import Image
+from pyarrow import parquet
 from training_cases import final, finish, run, start
 
 from wellcond import recipes
 from wellcond.cli import main
 from wellcond.config import AlongConfig, TrainConfig
+from wellcond.data.progress import silent
+from wellcond.data.splits import open_split
 from wellcond.runs import Run
 from wellcond.runs_page import write_page
+from wellcond.training.annotated import Squares, View
 
 JUDGES = ("knn", "linear", "segmentation=procedural:10", "discovery=procedural:10", "discovery", "pca")
 ALONG = AlongConfig(judges=JUDGES, every=2, probe_epochs=2, segmentation_epochs=2, batch_size=6)
@@ -129,6 +136,18 @@ def test_processes_with_shards_wait_for_the_judges(cache, tmp_path):
             assert a["top5"] == pytest.approx(b["top5"], abs=10.1)  # of ten pictures at most one goes another way
 
 
+def test_what_was_decoded_once_is_not_decoded_again(monkeypatch):
+    view = View(mean=(0.5,) * 3, std=(0.5,) * 3, size=None, square=None, foreground=(), void=(255,), boxes="corners",
+                where=(), progress=silent)  # fmt: skip
+    squares = Squares(
+        open_split("procedural:9", "train", image_size=16), view, 16, 4, torch.device("cpu"), shuffled=True
+    )
+    first = [masks for _, masks in squares.anew()]
+    monkeypatch.setattr(Squares, "_read", lambda *_: pytest.fail("decoded again"))
+    again = [masks for _, masks in squares.anew()]
+    assert len(again) == 3 and all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
 def test_generators_and_determinism_are_put_back():
     from wellcond.training.along import untouched
 
@@ -165,6 +184,8 @@ MISTAKES = {
         ["--along.judges", "segmentation", "--along.size", "20"],
         ["20", "patches", "the nearest --along.size"],
     ),
+    "no mask value": (["--along.judges", "segmentation", "--along.void", "256"], ["along.void holds 256", "0 … 255"]),
+    "none either": (["--along.foreground", "-1"], ["along.foreground holds -1", "0 … 255"]),
     "no keys": (["--along.judges", "discovery", "--model.name", "convmixer_tiny", "--model.options"], ["keys"]),
 }
 
@@ -179,6 +200,30 @@ def test_mistakes_are_told_before_there_is_a_run(name, cache, tmp_path, capsys):
     err = capsys.readouterr().err.strip().splitlines()[-1]
     assert all(word in err for word in needed), err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("judge", ["knn", "linear"])
+def test_halves_with_other_classes_are_told_before_there_is_a_run(judge, cache, tmp_path):
+    for half, names in {"train": "ab", "val": "ac"}.items():
+        for name in names:
+            folder = tmp_path / "data" / half / name
+            folder.mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(folder / "0.png")
+    along = replace(ALONG, judges=(f"{judge}={tmp_path / 'data'}",))
+    with pytest.raises(ValueError, match=r"along\.judges: .*'b' is not in both; give both halves the same classes"):
+        run(config("procedural-mae", cache, along), tmp_path / "run", None)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_boxes_that_are_sizes_are_told_in_the_words_of_a_config(cache, tmp_path):
+    """Seen when they are read, at the first moment."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(buffer, "PNG")
+    table = pyarrow.table({"image": [{"bytes": buffer.getvalue(), "path": "a.png"}], "bbox": [[20, 20, 5, 5]]})
+    parquet.write_table(table, tmp_path / "val-0.parquet")
+    along = replace(ALONG, judges=(f"discovery={tmp_path}",))
+    with pytest.raises(ValueError, match=r"say --along\.boxes sizes for x, y, w, h"):
+        run(config("procedural-mae", cache, along), tmp_path / "run", None)
 
 
 def test_another_interval_is_another_run(straight, cache):

@@ -180,7 +180,7 @@ def test_judges_need_neither_command_nor_disk():
         labels = torch.arange(12) % 2
         yield torch.randn(12, 3, 16, 16, generator=generator) * 0.1 + labels[:, None, None, None], labels
 
-    subject = Subject(model=backbone, forward=backbone, batches=batches, num_classes=2, settings=Settings(k=3))
+    subject = Subject(model=backbone, forward=backbone, batches=batches, settings=Settings(k=3))
     assert dict(JUDGES["knn"](subject))["top1"] == 100
     assert dict(JUDGES["linear"](subject))["top1"] == 100
     for judge, words in (("discovery", "boxes or masks"), ("segmentation", "masks")):

@@ -28,6 +28,7 @@ from wellcond.reproduction import (
 )
 from wellcond.reproduction.experiments import essence
 from wellcond.reproduction.pictures import PETS, VOC
+from wellcond.training import Diverged
 
 DINO = [dense_claim.DENSE, along_claims.FIG2, along_claims.FIG3, layers_claim.DEPTH, pca_claim.PCA]
 CELLS = ["skip/adamw", "skip/soap", "skipless-init/adamw", "skipless-init/soap"]
@@ -237,6 +238,21 @@ def test_other_fine_tuning_is_other_runs(table5, monkeypatch, capsys):
     assert "tuned optim.layer_decay" in capsys.readouterr().err
 
 
+def test_a_pretraining_that_diverges_is_told_and_not_fine_tuned(tmp_path, monkeypatch):
+    train = training_runs.train
+
+    def failing(config, out, **more):
+        train(config, out, **more)
+        raise Diverged("no finite loss")
+
+    monkeypatch.setattr(training_runs, "train", failing)
+    status, content = reproduce("asa-table5", tmp_path, "--only", "dct")
+    (run,) = content["runs"]
+    assert status == 0 and run["diverged"] == run["steps"] > 0
+    assert run["top1"] is None and not list((tmp_path / "runs").glob("*-tuned"))
+    assert "Runs that diverged: DCT, before masking in 1." in content["verdict"]
+
+
 # ---- cells
 
 
@@ -256,8 +272,27 @@ def test_judged_at_two_thirds():
         options = ReproduceConfig(claim="cts-fig3", epochs=epochs)
         changes = dino_cells.along({VOC: "somewhere"}, options)
         assert changes["along.every"] == every and changes["along.where"] == ("bbox_source=voc2012",)
+    for epochs in range(1, 301):
+        moments = {e for e in range(1, epochs + 1) if e % dino_cells.interval(epochs) == 0} | {epochs}
+        assert min(abs(3 * e - 2 * epochs) for e in moments) < 3, epochs  # less than an epoch from it
+        assert min(epochs, 3) <= len(moments) <= 12, epochs
+        if epochs % 6 == 0:
+            assert sorted(moments) == [epochs // 6 * part for part in range(1, 7)]
     number = along_claims.at(2 / 3, "discovery corloc")
     assert number({"along": {"epoch": [5, 10, 15, 20, 25, 30], "discovery corloc": [1, 2, 3, 4, 5, 6]}}) == 4
+
+
+def test_a_judge_of_two_sources_is_refused():
+    """Else the numbers of one would stand for the other."""
+
+    def rows(*sources):
+        own = [{} if source is None else {"data": source} for source in sources]
+        return [{"kind": "judge", "step": 1, "epoch": 1, "judge": "knn", "top1": 5.0, **data} for data in own]
+
+    assert training_runs._along(rows("a", "a")) == {"along": {"epoch": [1], "knn top1": [5.0]}}
+    for sources in (("a", "b"), (None, "b")):
+        with pytest.raises(ValueError, match=r"knn was asked on ('a'|the run's own pictures) and 'b' along the way"):
+            training_runs._along(rows(*sources))
 
 
 # ---- rules on made-up runs

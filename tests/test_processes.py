@@ -1,5 +1,6 @@
 """Several processes (gloo): killed and resumed to the bit, equal to one process with the whole batch, FSDP2 to one."""
 
+import datetime
 import os
 import signal
 from dataclasses import replace
@@ -12,9 +13,9 @@ from safetensors.torch import load_file
 from training_cases import AllPoisoned, OnePoisoned, final, finish, run, start, tiny
 
 import wellcond
-from wellcond.config import GrayingConfig, OptimConfig
+from wellcond.config import AlongConfig, GrayingConfig, OptimConfig
 from wellcond.runs import Run
-from wellcond.training import checkpoints
+from wellcond.training import checkpoints, processes
 from wellcond.training.processes import Processes, choose_device
 
 CONFIG = tiny(ema=0.9, accumulate=2)
@@ -140,6 +141,24 @@ def test_a_batch_that_does_not_divide_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"batch_size is 8, which 3 processes × accumulate 1 .* multiple of 3"):
         run(tiny(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("judges", "hours"), [((), 0.5), (("knn",), 12)])
+def test_ranks_wait_longer_for_judges(judges, hours, tmp_path, monkeypatch):
+    """The first rank judges alone: a probe may take longer than a group waits without them."""
+    told = {}
+
+    def join(*words, **more):
+        told.update(more)
+        raise InterruptedError
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(processes, "rendezvous", lambda *words, **more: iter([(None, 0, 2)]))
+    monkeypatch.setattr(processes, "PrefixStore", lambda *words: None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", join)
+    with pytest.raises(InterruptedError):
+        run(tiny(along=AlongConfig(judges=judges)), tmp_path / "run")
+    assert told["timeout"] == datetime.timedelta(hours=hours)
 
 
 def test_a_gpu_that_is_not_there_is_told(monkeypatch):

@@ -16,7 +16,7 @@ from torch import nn
 
 import wellcond as wc
 from wellcond import recipes
-from wellcond.blocks.images import check_images
+from wellcond.blocks.images import check_images, own_size
 from wellcond.data.annotations import boxes_of, check_boxes, mask_of
 from wellcond.data.feeds import check_same_classes
 from wellcond.data.parquet import ParquetSource
@@ -96,6 +96,12 @@ def test_images_that_the_model_does_not_take(call, images, said):
 
 def test_a_model_that_says_nothing_is_not_asked():
     check_images(nn.Linear(3, 3), torch.zeros(2, 5, 7, 9))
+
+
+def test_a_model_has_a_size_of_its_own_also_where_it_takes_others():
+    flexible = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, dynamic_img_size=True).eval()
+    check_images(flexible, torch.zeros(1, 3, 48, 48))
+    assert own_size(flexible) == own_size(vit()) == (32, 32) and own_size(nn.Linear(3, 3)) is None
 
 
 def soap(**options) -> wc.SOAP:

@@ -48,10 +48,20 @@ def _channels(model: nn.Module) -> int | None:
     return first.in_channels if isinstance(first, nn.Conv2d) else None
 
 
-def _only_size(model: nn.Module) -> tuple[int, int] | None:
-    """(height, width) of a patch embedding that takes nothing else."""
+def own_size(model: nn.Module) -> tuple[int, int] | None:
+    """(height, width) that its patch embedding was made for; None of embeddings that take what comes.
+
+    Whether it takes others, too, is another question: `strict_img_size` answers it for the model as it is, and
+    evaluation's Backbone for one whose positions may be interpolated.
+    """
     embedding: Any = getattr(model, "patch_embed", None)
     size = getattr(embedding, "img_size", None)
-    if not getattr(embedding, "strict_img_size", False) or not isinstance(size, tuple):
+    if not hasattr(embedding, "strict_img_size") or not isinstance(size, tuple):
         return None
     return int(size[0]), int(size[1])
+
+
+def _only_size(model: nn.Module) -> tuple[int, int] | None:
+    """Of a model that, as it is, takes nothing else."""
+    embedding: Any = getattr(model, "patch_embed", None)
+    return own_size(model) if getattr(embedding, "strict_img_size", False) else None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .checks import check_at_least
+from .checks import check_at_least, check_mask_values
 
 TITLES = {  # (judge, its number) → words; the first number of a judge stands for it
     ("knn", "top1"): "k-NN top-1, %",
@@ -19,7 +19,10 @@ JUDGES = tuple(dict.fromkeys(judge for judge, _ in TITLES))
 
 @dataclass(frozen=True, kw_only=True)
 class AlongConfig:
-    """What `wellcond evaluate` would say of the last layer, every few epochs; its words are the same."""
+    """What `wellcond evaluate` would say of the last layer, every few epochs; its words are the same.
+
+    Of several processes the first judges, and the others wait for it, up to twelve hours.
+    """
 
     judges: tuple[str, ...] = ()
     """knn, linear, segmentation, discovery, pca; JUDGE=SOURCE on other pictures than the run's own."""
@@ -56,6 +59,8 @@ class AlongConfig:
             check_at_least(f"along.{name}", getattr(self, name), 1)
         if self.size is not None:
             check_at_least("along.size", self.size, 1, example=224)
+        for name in ("foreground", "void"):
+            check_mask_values(f"along.{name}", getattr(self, name))
 
     def asked(self) -> tuple[tuple[str, str | None], ...]:
         """(judge, source), None for the run's own pictures.

@@ -31,6 +31,11 @@ def check_within(
         )
 
 
+def check_mask_values(name: str, values: Collection[int]) -> None:
+    if wrong := [value for value in values if not 0 <= value <= 255]:
+        raise ValueError(f"{name} holds {wrong[0]}; mask values are 0 … 255")
+
+
 def check_one_of(name: str, value: Any, options: Collection[Any]) -> None:
     if value not in options:
         raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, options))}")

@@ -75,7 +75,9 @@ def read_mask(content: bytes | Path, name: str) -> NDArray[np.uint8]:
     return mask.astype(np.uint8)
 
 
-def boxes_of(value: Any, name: str, form: BoxForm = "corners", *, exclusive: bool = False) -> NDArray[np.float64]:
+def boxes_of(
+    value: Any, name: str, form: BoxForm = "corners", *, exclusive: bool = False, option: str = "--boxes"
+) -> NDArray[np.float64]:
     """(k, 4), k = 0 where there are none; `form` is sizes for x, y, width, height; `exclusive`: ends are, in any case.
 
     >>> boxes_of([0, 0, 63, 31], "a").tolist(), boxes_of({"bbox": [[0.0, 0.0, 9.5, 4.0]]}, "a").tolist()
@@ -95,7 +97,7 @@ def boxes_of(value: Any, name: str, form: BoxForm = "corners", *, exclusive: boo
         boxes[:, 2:] += boxes[:, :2]
     elif (boxes[:, 2:] < boxes[:, :2]).any():
         wrong = boxes[(boxes[:, 2:] < boxes[:, :2]).any(1)][0].tolist()
-        raise ValueError(f"a box of {name} is {wrong}, which ends before it begins; say --boxes sizes for x, y, w, h")
+        raise ValueError(f"a box of {name} is {wrong}, which ends before it begins; say {option} sizes for x, y, w, h")
     elif whole and not exclusive:
         boxes[:, 2:] += 1
     return boxes
@@ -119,7 +121,7 @@ def check_mask(mask: NDArray[np.uint8], pixels: NDArray[np.uint8], name: str) ->
         raise ValueError(f"the mask of {name} is {w} × {h} px, but the picture is {W} × {H}; give masks of its size")
 
 
-def matching(source: Source, where: Sequence[str]) -> list[int]:
+def matching(source: Source, where: Sequence[str], option: str = "--where") -> list[int]:
     """Numbers of the records in which every FIELD=VALUE of `where` holds."""
     pairs = [condition.partition("=") for condition in where]
     for condition, (_, sign, _) in zip(where, pairs, strict=True):
@@ -131,7 +133,7 @@ def matching(source: Source, where: Sequence[str]) -> list[int]:
     records = source.records(range(len(source)), names)
     found = [r.index for r in records if all(str(r.extras[name]) == value for name, _, value in pairs)]
     if not found:
-        raise ValueError(f"no picture of {source.title} has {', '.join(where)}; check --where")
+        raise ValueError(f"no picture of {source.title} has {', '.join(where)}; check {option}")
     return found
 
 

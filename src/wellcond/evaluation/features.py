@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from wellcond.blocks import adapted_blocks, attention_keys, check_keys, normalise, record
+from wellcond.blocks.images import own_size
 from wellcond.evaluation.accuracy import evaluating
 from wellcond.graying.models import patch_size_of
 
@@ -55,7 +56,7 @@ class Backbone:
         if pool == "class" and not has_class_token:
             raise ValueError(f"pool is 'class', but the blocks of {type(model).__name__} have no class token; say mean")
         self.takes_class_token = has_class_token and pool != "mean"
-        self.own_size = _own_size(model)
+        self.own_size = own_size(model)
 
     @property
     def device(self) -> torch.device:
@@ -173,14 +174,6 @@ def _final_norm(model: nn.Module) -> tuple[Any, bool]:
         if isinstance(norm := getattr(model, name, None), nn.LayerNorm):
             return norm, name == "fc_norm"
     return None, False
-
-
-def _own_size(model: Any) -> tuple[int, int] | None:
-    """(H, W) that the model was built for, where it insists on one size."""
-    embed = getattr(model, "patch_embed", None)
-    size = getattr(embed, "img_size", None)
-    strict = hasattr(embed, "strict_img_size")  # embeddings without it take what comes
-    return (int(size[0]), int(size[1])) if strict and size is not None else None
 
 
 def _resizable(model: Any) -> bool:

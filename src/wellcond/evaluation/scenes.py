@@ -39,7 +39,7 @@ def by_size(scenes: Iterable[Scene], batch_size: int, patch_size: tuple[int, int
         if height < p or width < q:
             raise ValueError(
                 f"{scene.name} is {width} × {height} px, smaller than a patch of {q} × {p}; leave it out, or enlarge "
-                "the pictures with --size"
+                "the pictures: choose a size"
             )
         key = (-(-height // p), -(-width // q))
         waiting.setdefault(key, []).append(scene)

@@ -34,7 +34,6 @@ class Subject:
     """The model's call in the precision that it was trained in."""
     batches: Callable[[Half], Batches]
     """Normalised images (B, C, H, W) and labels (B,) of a half, each picture once, in order, without augmentation."""
-    num_classes: int
     scenes: Callable[[Half], Iterable[Scene]] = field(default_factory=lambda: _absent("boxes or masks"))
     """Pictures of a half at their own size, with boxes or masks."""
     segments: "Callable[[Half], segmentation.Batches]" = field(default_factory=lambda: _absent("masks"))

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ..config.checks import check_mask_values
+
 JudgeName = Literal["accuracy", "knn", "linear", "segmentation", "discovery", "pca"]
 
 
@@ -73,8 +75,7 @@ class EvaluateCommand:
         if not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}; choose more than 0, for example 0.07")
         for name in ("foreground", "void"):
-            if wrong := [value for value in getattr(self, name) if not 0 <= value <= 255]:
-                raise ValueError(f"{name} holds {wrong[0]}; mask values are 0 … 255")
+            check_mask_values(name, getattr(self, name))
 
     @property
     def chosen_layers(self) -> "Literal['last', 'all'] | tuple[int, ...]":

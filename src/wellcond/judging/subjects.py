@@ -15,11 +15,9 @@ from ..training import checkpoints, config_of, load
 from ..training.annotated import Squares
 from ..training.pictures import Pictures
 from ..training.processes import choose_device
-from ..training.subjects import LABELLED, annotated, forward_of
+from ..training.subjects import LABELLED, PROBING, annotated, forward_of
 from .album import Album, Sight
 from .options import EvaluateCommand
-
-PROBING = {"knn", "linear"}
 
 
 def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
@@ -52,7 +50,6 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
         model=model,
         forward=forward_of(model, config.precision),
         batches=pictures.batches,
-        num_classes=config.model.num_classes,
         settings=_settings(command),
         show=album.show,
     )

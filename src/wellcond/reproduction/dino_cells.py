@@ -4,8 +4,8 @@
 begin with, the optimizer and its betas; learning rate, weight decay and schedule are the recipe's, which are those of
 DINO's authors for AdamW with skips. Nothing is looked for, for any cell.
 
-Weights stay on the machine that trained them, so a run is judged right after its training, by everything that any of
-these claims asks (dino_judged): a run of one claim is a run of all of them.
+One call yields the whole run: right after its training it is judged by everything that any of these claims asks
+(dino_judged), so a run of one claim is a run of all of them.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from .experiments import Experiment, TrainingClaim
 from .pictures import PETS, VOC
 from .skipless_cells import CUT, OPTIMIZERS, WORDS
 
-EPOCHS, PARTS = 30, 6  # judged at every sixth of pre-training, so also at two thirds of it
+EPOCHS, PARTS = 30, 6
 TINY = "tiny-imagenet"
 MODELS = {"vit-tiny": "ViT-Tiny", "vit-s": "ViT-S"}
 SKIP, OURS = "skip", "skipless-init"
@@ -87,7 +87,18 @@ def along(sources: dict[str, str], options: ReproduceConfig) -> dict[str, Any]:
         found |= {"along.where": WHERE, "along.size": SMALL if options.quick else SIDE}
     if options.quick:
         return found | {"along.every": 1, "along.probe_epochs": 1, "along.segmentation_epochs": 1}
-    return found | {"along.every": max(1, (options.epochs or EPOCHS) // PARTS)}
+    return found | {"along.every": interval(options.epochs or EPOCHS)}
+
+
+def interval(epochs: int) -> int:
+    """Epochs between two moments: a sixth of all, or what is nearest to it and meets two thirds to the epoch.
+
+    >>> [interval(epochs) for epochs in (3, 20, 30, 100)]
+    [1, 2, 5, 22]
+    """
+    early = [moment for moment in (2 * epochs // 3, -(-2 * epochs // 3)) if moment]
+    fitting = [every for every in range(1, epochs + 1) if any(moment % every == 0 for moment in early)]
+    return min(fitting, key=lambda every: max(PARTS * every / epochs, epochs / (PARTS * every)))
 
 
 def stands_in(source: str) -> bool:

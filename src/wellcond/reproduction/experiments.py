@@ -52,6 +52,8 @@ class TrainingClaim:
     after: Callable[[Path, TrainConfig, "Images"], dict[str, Any]] | None = None
     """What is measured on the trained model, too; `needs` names what it adds to a run."""
     needs: tuple[str, ...] = ()
+    after_diverged: bool = True
+    """Also where the run diverged: its last checkpoint."""
 
     def claim(self, options: ReproduceConfig) -> Claim:
         """The claim with the user's options; variants whose pictures are not there are left out."""

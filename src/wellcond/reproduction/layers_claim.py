@@ -6,6 +6,7 @@ reproduced if the layer at three quarters of the depth without skips lies above 
 beside it.
 """
 
+import math
 from collections.abc import Sequence
 
 from ..config import ReproduceConfig
@@ -24,7 +25,7 @@ def at_depth(asked: Asked, share: float) -> Number:
 
     def number(run: Run) -> float | None:
         values = curve(run, asked.data, asked.judge, asked.name)
-        return values[-int(-len(values) * share // 1) - 1] if values else None
+        return values[math.ceil(len(values) * share) - 1] if values else None
 
     return number
 

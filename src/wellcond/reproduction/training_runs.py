@@ -102,7 +102,7 @@ class Runner:
                 torch.cuda.empty_cache()
         own = {"config": identity(config), "dataset": self.claim.dataset(variant), "data": pictures_of(images)}
         found = {**own, **record(Directory(out), diverged)}
-        if self.claim.after is None:
+        if self.claim.after is None or (diverged is not None and not self.claim.after_diverged):
             return found
         began = time.perf_counter()
         found |= self.claim.after(out, config, images)
@@ -176,9 +176,17 @@ def record(run: Directory, diverged: int | None) -> dict[str, Any]:
 
 
 def _along(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """{"along": {"epoch": […], "knn top1": […], …}}: what judges said at each of these epochs; {} without any."""
+    """{"along": {"epoch": […], "knn top1": […], …}}: what judges said at each of these epochs; {} without any.
+
+    A judge is asked on one set: names of sources are places on a machine, and are not kept.
+    """
     found: dict[int, dict[str, Any]] = {}
+    sources: dict[str, str | None] = {}
     for row in rows:
+        first, source = sources.setdefault(row["judge"], row.get("data")), row.get("data")
+        if source != first:
+            told = " and ".join("the run's own pictures" if of is None else repr(of) for of in (first, source))
+            raise ValueError(f"{row['judge']} was asked on {told} along the way; a claim keeps one, so ask it once")
         numbers = {f"{row['judge']} {name}": value for name, value in row.items() if name not in _NOT_JUDGED}
         found.setdefault(row["epoch"], {}).update(numbers)
     names = dict.fromkeys(name for numbers in found.values() for name in numbers)

@@ -6,7 +6,6 @@ every time, so what it says hangs on the weights alone and a resumed run writes 
 GPU may add in another order and differ in the last digits, also where training is deterministic.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +21,7 @@ from wellcond.evaluation import JUDGES, Backbone, Settings, Subject
 from wellcond.training.models import build_model
 from wellcond.training.pictures import Pictures
 from wellcond.training.step import DTYPES
-from wellcond.training.subjects import LABELLED, annotated, forward_of
+from wellcond.training.subjects import PROBING, annotated, forward_of
 
 
 class Along:
@@ -38,19 +37,19 @@ class Along:
     def _subject(self, source: str | None, model: nn.Module) -> Subject:
         along = self.config.along
         judges = {judge for judge, of in along.asked() if of == source}
-        pictures = Pictures(self.config, source, self.device, along.batch_size, own_head=False, progress=silent)
+        pictures = Pictures(
+            self.config, source, self.device, along.batch_size, own_head=False, progress=silent, spelled=_spelled
+        )  # fmt: skip
         settings = Settings(
             probe_epochs=along.probe_epochs, segmentation_epochs=along.segmentation_epochs, batch_size=along.batch_size
         )
-        subject = Subject(
-            model=model, forward=model, batches=pictures.batches, num_classes=0, settings=settings
-        )  # fmt: skip
+        subject = Subject(model=model, forward=model, batches=pictures.batches, settings=settings)
         try:
-            if judges & LABELLED:
-                pictures.check()
+            if judges & PROBING:
+                pictures.check_halves()
             return annotated(subject, Backbone(model), pictures, along, judges)
         except ValueError as error:
-            raise ValueError(f"along.judges: {_our_words(str(error))}") from None
+            raise ValueError(f"along.judges: {error}") from None
 
     def look(self, model: nn.Module) -> Iterator[dict[str, Any]]:
         """One row for each judge: its name, its source where that is another than the run's, its numbers."""
@@ -69,13 +68,9 @@ class Along:
             yield {"judge": judge, **({} if source is None else {"data": source}), **values}
 
 
-def _our_words(told: str) -> str:
-    """What `wellcond evaluate` says of its options, said of a config's.
-
-    >>> _our_words("there is no 'x'; say where with --data")
-    "there is no 'x'; say where with JUDGE=SOURCE"
-    """
-    return re.sub(r"--(size|where|boxes)", r"--along.\1", told).replace("--data", "JUDGE=SOURCE")
+def _spelled(option: str) -> str:
+    """An option of `wellcond evaluate`, as a config's `along` has it."""
+    return "JUDGE=SOURCE" if option == "data" else f"--along.{option}"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ a larger set is decoded again each time.
 import copy
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,6 +32,7 @@ from wellcond.data.augment.normalising import normalise
 from wellcond.data.progress import Bar, bar
 from wellcond.data.records import Record, Source
 from wellcond.evaluation import Scene
+from wellcond.training.pictures import as_evaluate
 
 KEEP = 4 << 30  # bytes
 MOST_SQUARES = 32  # in a batch: a head has a number for each pixel and class
@@ -53,6 +54,7 @@ class View:
     boxes: BoxForm
     where: tuple[str, ...]
     progress: Bar = bar
+    spelled: Callable[[str], str] = as_evaluate  # options, as the user knows them
 
     def normalised(self, pixels: NDArray[np.uint8]) -> Tensor:
         """uint8 (…, H, W, 3) → float32 (…, 3, H, W)."""
@@ -79,9 +81,10 @@ class Scenes:
         self.fields = [name for name in (box_field(source), mask_field(source)) if name]
         if not self.fields and not only_seen:
             raise ValueError(
-                f"{source.title} has neither boxes nor masks to judge discovery by; give a set with --data that does"
+                f"{source.title} has neither boxes nor masks to judge discovery by; "
+                f"give a set with {view.spelled('data')} that does"
             )
-        self.chosen = matching(source, view.where)
+        self.chosen = matching(source, view.where, view.spelled("where"))
 
     def __iter__(self) -> Iterator[Scene]:
         records = self.source.records(self.chosen, self.fields)
@@ -101,7 +104,13 @@ class Scenes:
         pixels = record.read()
         boxes = mask = None
         if (name := box_field(self.source)) is not None:
-            boxes = boxes_of(record.extras[name], record.name, self.view.boxes, exclusive=name == OURS)
+            boxes = boxes_of(
+                record.extras[name],
+                record.name,
+                self.view.boxes,
+                exclusive=name == OURS,
+                option=self.view.spelled("boxes"),
+            )
             if not isinstance(record.extras[name], np.ndarray):  # VOC's and COCO's form is known
                 check_boxes(boxes, pixels, record.name)
         if mask_field(self.source) and (mask := mask_of(record.extras["mask"], record.name, record.label)) is not None:
@@ -136,16 +145,19 @@ class Squares:
         self, source: Source, view: View, side: int, batch_size: int, device: torch.device, *, shuffled: bool = False
     ) -> None:
         if mask_field(source) is None:
-            raise ValueError(f"{source.title} has no masks to judge segmentation by; give a set with --data that does")
+            raise ValueError(
+                f"{source.title} has no masks to judge segmentation by; "
+                f"give a set with {view.spelled('data')} that does"
+            )
         self.source, self.view, self.side = source, view, side
         self.batch_size, self.device = min(batch_size, MOST_SQUARES), device
         self.shuffled = shuffled
         self.rng = np.random.default_rng(0) if shuffled else None
-        self.chosen = matching(source, view.where)
-        self.kept: list[tuple[NDArray[np.uint8], Mask]] = []
+        self.chosen = matching(source, view.where, view.spelled("where"))
+        self.kept: list[tuple[NDArray[np.uint8], Mask]] = []  # one list of all copies: filled in place
 
     def anew(self) -> "Squares":
-        """The same, with what was decoded so far, at its first pass: who is judged later sees the same order."""
+        """The same, at its first pass: who is judged later sees the same order, and what was decoded once stays."""
         other = copy.copy(self)
         other.rng = np.random.default_rng(0) if self.shuffled else None
         return other
@@ -184,7 +196,7 @@ class Squares:
                     kept.append(one)
                 yield one
                 advance(1)
-        self.kept = kept
+        self.kept[:] = kept
 
     @cached_property
     def num_classes(self) -> int:
@@ -197,7 +209,10 @@ class Squares:
     def _read(self, record: Record) -> tuple[NDArray[np.uint8], Mask]:
         pixels, mask = record.read(), mask_of(record.extras["mask"], record.name, record.label)
         if mask is None:
-            raise ValueError(f"{record.name} of {self.source.title} has no mask; leave it out, for example by --where")
+            raise ValueError(
+                f"{record.name} of {self.source.title} has no mask; "
+                f"leave it out, for example by {self.view.spelled('where')}"
+            )
         check_mask(mask, pixels, record.name)
         size = (self.side, self.side)
         fitted = ImageOps.fit(Image.fromarray(pixels), size, method=Image.Resampling.BICUBIC)

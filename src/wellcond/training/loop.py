@@ -56,7 +56,9 @@ def train(
     run = Run(out)
     check_resume(run, config)
     with ExitStack() as stack:
-        processes = stack.enter_context(process_group(config.device, config.batch_size, config.accumulate))
+        processes = stack.enter_context(
+            process_group(config.device, config.batch_size, config.accumulate, judging=bool(config.along.judges))
+        )
         stack.enter_context(surroundings(deterministic=config.deterministic, device=processes.device))
         wish = stack.enter_context(stop_signals())
         if processes.is_main:

@@ -1,6 +1,6 @@
 """Both halves of a run's data, or of other data, as normalised batches of every picture once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -16,18 +16,24 @@ from wellcond.data.splits import open_split
 from wellcond.evaluation import Half
 
 
+def as_evaluate(option: str) -> str:
+    """How `wellcond evaluate` spells an option."""
+    return f"--{option}"
+
+
 class Pictures:
     """`batches("val")` of `source`, or of the run's own where that is None; decoded when first asked for.
 
     `own_head`: its classes must be the model's, because the model's own head is judged; probes bring their own.
+    `spelled`: options as the user knows them, for what is wrong with the pictures.
     """
 
     def __init__(
         self, config: TrainConfig, source: str | None, device: torch.device, batch_size: int, *, own_head: bool = True,
-        progress: Bar = bar,
+        progress: Bar = bar, spelled: Callable[[str], str] = as_evaluate,
     ) -> None:  # fmt: skip
         self.config, self.device, self.batch_size, self.own_head = config, device, batch_size, own_head
-        self.progress = progress
+        self.progress, self.spelled = progress, spelled
         self.sources: dict[Half, str] = {"train": source or config.data.train, "val": source or config.data.val}
 
     def check(self) -> None:
@@ -42,7 +48,7 @@ class Pictures:
         try:
             return open_split(self.sources[half], half, image_size=self.config.data.image_size)
         except ValueError as error:
-            raise ValueError(f"{error}; say where with --data") from None
+            raise ValueError(f"{error}; say where with {self.spelled('data')}") from None
 
     def _cache(self, half: Half) -> Cache:
         data = self.config.data
@@ -52,7 +58,7 @@ class Pictures:
         if self.own_head and cache.meta.classes and len(cache.meta.classes) != num_classes:
             raise ValueError(
                 f"{cache.meta.title} has {len(cache.meta.classes)} classes, but the run was trained on {num_classes}; "
-                "give --data with the same classes"
+                f"give {self.spelled('data')} with the same classes"
             )
         check_labels(cache, num_classes)
         return cache

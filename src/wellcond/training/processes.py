@@ -20,6 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 Item = TypeVar("Item")
 CPU = torch.device("cpu")
 TIMEOUT = datetime.timedelta(minutes=30)  # rank 0 may evaluate, write and verify while the others wait
+JUDGING = datetime.timedelta(hours=12)  # or judge: probes on large sets take hours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,11 @@ class Processes:
 
 
 @contextmanager
-def process_group(device: str, batch_size: int, accumulate: int) -> Iterator[Processes]:
-    """The processes that torchrun started, or this one alone; the group is closed at the end."""
+def process_group(device: str, batch_size: int, accumulate: int, *, judging: bool = False) -> Iterator[Processes]:
+    """The processes that torchrun started, or this one alone; the group is closed at the end.
+
+    `judging`: ranks wait for JUDGING, not TIMEOUT, before they give the others up.
+    """
     world_size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
     local = int(os.environ.get("LOCAL_RANK", 0))
     found = choose_device(device, local)
@@ -82,7 +86,7 @@ def process_group(device: str, batch_size: int, accumulate: int) -> Iterator[Pro
         torch.cuda.set_device(found)
     mine = False
     if world_size > 1 and not dist.is_initialized():
-        _join(found)
+        _join(found, JUDGING if judging else TIMEOUT)
         mine = True
     try:
         yield Processes(rank=rank, world_size=world_size, device=found)
@@ -91,7 +95,7 @@ def process_group(device: str, batch_size: int, accumulate: int) -> Iterator[Pro
             dist.destroy_process_group()
 
 
-def _join(device: torch.device) -> None:
+def _join(device: torch.device, timeout: datetime.timedelta) -> None:
     """Meet the other ranks. torchrun's store lives through its restarts: without a prefix for each attempt a rank can
     find there the address that a dead one left, and wait at it."""
     store, rank, world_size = next(iter(rendezvous("env://", timeout=TIMEOUT)))
@@ -102,7 +106,7 @@ def _join(device: torch.device) -> None:
         store=PrefixStore(f"attempt-{attempt}", store),
         rank=rank,
         world_size=world_size,
-        timeout=TIMEOUT,
+        timeout=timeout,
         **options,
     )
 

@@ -13,7 +13,8 @@ from wellcond.training.annotated import Scenes, Squares, View
 from wellcond.training.pictures import Pictures
 from wellcond.training.step import DTYPES
 
-LABELLED = {"accuracy", "knn", "linear"}
+PROBING = {"knn", "linear"}  # learn on one half, are asked on the other
+LABELLED = {"accuracy", *PROBING}
 
 
 class Looking(Protocol):
@@ -57,12 +58,13 @@ def annotated(
     view = View(
         mean=data.mean, std=data.std, size=looking.size, square=_only_size(backbone), foreground=looking.foreground,
         void=looking.void, boxes=looking.boxes, where=looking.where, progress=pictures.progress,
+        spelled=pictures.spelled,
     )  # fmt: skip
     if {"discovery", "pca"} & set(asked):
         scenes = Scenes(pictures.source("val"), view, only_seen="discovery" not in asked)
         subject = replace(subject, scenes=lambda half: scenes)
     if "segmentation" in asked:
-        side = _side(looking.size or data.image_size, backbone)
+        side = _side(looking.size or data.image_size, backbone, pictures.spelled("size"))
         halves = _squares(pictures, view, side, looking.batch_size)
         num_segments = max(halves("train").num_classes, halves("val").num_classes)
         subject = replace(subject, segments=lambda half: halves(half).anew(), num_segments=num_segments)
@@ -85,11 +87,11 @@ def _only_size(backbone: Backbone) -> tuple[int, int] | None:
     return None if own is None or backbone.takes(own[0] + backbone.patch_size[0], own[1]) else own
 
 
-def _side(side: int, backbone: Backbone) -> int:
+def _side(side: int, backbone: Backbone, option: str) -> int:
     p, q = backbone.patch_size
     if side % p or side % q:
         near = max(1, round(side / p)) * p
-        raise ValueError(f"size is {side}, not whole patches of {p} × {q} px; the nearest --size is {near}")
+        raise ValueError(f"size is {side}, not whole patches of {p} × {q} px; the nearest {option} is {near}")
     if not backbone.takes(side, side):
-        raise ValueError(f"size is {side}, but the model takes only {backbone.own_size} px; leave --size out")
+        raise ValueError(f"size is {side}, but the model takes only {backbone.own_size} px; leave {option} out")
     return side
