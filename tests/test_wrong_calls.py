@@ -90,6 +90,8 @@ WRONG_IMAGES = {
 @pytest.mark.parametrize("call", LOOKING.values(), ids=LOOKING)
 @pytest.mark.parametrize(("images", "said"), WRONG_IMAGES.values(), ids=WRONG_IMAGES)
 def test_images_that_the_model_does_not_take(call, images, said):
+    if call is LOOKING["diagnose"] and said.endswith("inf"):
+        return  # it has a finding for it (test_diagnose)
     with pytest.raises(ValueError, match=said):
         call(images)
 

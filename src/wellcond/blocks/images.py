@@ -9,14 +9,15 @@ from typing import Any
 from torch import Tensor, nn
 
 
-def check_images(model: nn.Module, images: Any, called: str = "images") -> None:
-    """ValueError, with the remedy, unless `images` is a batch (B, C, H, W) of finite numbers of a size it takes."""
+def check_images(model: nn.Module, images: Any, called: str = "images", *, finite: bool = True) -> None:
+    """ValueError, with the remedy, unless `images` is a batch (B, C, H, W) of a size it takes, of finite numbers."""
     if not isinstance(images, Tensor) or images.ndim != 4:
         what = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else f"a {type(images).__name__}"
         raise ValueError(f"{called} is {what}; pass a tensor of images (B, C, H, W), without labels")
     if not len(images):
         raise ValueError(f"{called} has shape {tuple(images.shape)}; pass at least one image")
-    if images.device.type == "cpu" and images.is_floating_point() and not images.isfinite().all():  # CUDA would wait
+    looked_at = finite and images.device.type == "cpu" and images.is_floating_point()  # CUDA would wait
+    if looked_at and not images.isfinite().all():
         raise ValueError(f"{called} holds NaN or inf; remove or replace these values, e.g. torch.nan_to_num(images)")
     channels, size = _channels(model), _only_size(model)
     if channels is not None and images.shape[1] != channels:

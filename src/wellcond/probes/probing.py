@@ -90,7 +90,7 @@ def _on_device(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[Tensor]:
     for images in batches:
         if isinstance(images, Tensor) and images.ndim == 4 and not len(images):
             continue
-        check_images(model, images, "a batch")
+        check_images(model, images, "a batch", finite=False)  # those that are not are counted, not refused
         yield images.to(device, non_blocking=True)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.blocks import adapted_blocks
+from wellcond.blocks.images import check_images
 from wellcond.blocks.matrices import Matrices, matrices_of
 from wellcond.diagnosis.beginning.depth import depth_rows
 from wellcond.diagnosis.beginning.pictures import query_key_pictures
@@ -41,6 +42,8 @@ def verify_init(
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. timm.create_model({str(model)!r})")
+    if isinstance(images, Tensor) and len(images):
+        check_images(model, images)
     matrices, missing = _matrices(model, alone=images is None)
     rows = [row for layer, block in enumerate(matrices) for row in weight_rows(layer, block)]
     pictures = query_key_pictures(matrices[0]) if matrices else []
