@@ -1,4 +1,4 @@
-"""A file in results/: where its numbers come from (commit, hardware, versions), and how it is written. Floor 0.
+"""A file in results/: where its numbers come from (commit, hardware, versions), and how it is written; tables. Floor 0.
 
 Benchmarks and claims both write such files, and tables are made from them. torch is imported only where the hardware
 is looked at.
@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,19 @@ def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | Non
     if not isinstance(found, dict) or not set(needed) <= set(found):
         raise ValueError(f"{str(path)!r} holds no {what}: move it away or give another --out.")
     return found
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown. A cell stays one cell: a bar in it is escaped, a line break is a blank.
+
+    >>> print(markdown(["what", "value"], [["|x|", "a\\nb"]]))
+    | what | value |
+    | --- | --- |
+    | \\|x\\| | a b |
+    """
+    lines = [heads, ["---"] * len(heads), *rows]
+    cells = ((" ".join(cell.split()).replace("|", "\\|") for cell in line) for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _field(value: Any, one_a_line: bool) -> str:

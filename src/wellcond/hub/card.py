@@ -8,8 +8,9 @@ from typing import Any
 from torch import nn
 
 from ..config import ExportConfig, ModelConfig, to_json
+from ..results import markdown
 from ..runs_page.reading import Story
-from .curves import table, tables
+from .curves import tables
 
 GRAYING_PAPER, SKIPLESS_PAPER = "2505.01996", "2510.00345"
 
@@ -21,7 +22,7 @@ def write(
     parameters = sum(p.numel() for p in model.parameters())
     sections = {
         "Load it": _loading(name, exported, plain),
-        "How it was trained": table(["what", "value"], _settings(story, exported, licence)),
+        "How it was trained": markdown(["what", "value"], _settings(story, exported, licence)),
         "Results": _results(story),
         "Condition number while it trained": tables(story) or _NOT_MEASURED,
         "The exact command": _origin(story),
@@ -156,7 +157,7 @@ def _results(story: Story) -> str:
     ]
     if not rows:
         return "No accuracy was measured."
-    return f"On the validation images, one run of seed {story.config.seed}:\n\n{table(['what', 'value'], rows)}"
+    return f"On the validation images, one run of seed {story.config.seed}:\n\n{markdown(['what', 'value'], rows)}"
 
 
 def _origin(story: Story) -> str:
@@ -172,7 +173,7 @@ def _origin(story: Story) -> str:
         "starts": len(story.starts),
     }
     rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in facts.items()]
-    return "```sh\n" + "\n".join(commands) + f"\n```\n\n{table(['what', 'value'], rows)}"
+    return "```sh\n" + "\n".join(commands) + f"\n```\n\n{markdown(['what', 'value'], rows)}"
 
 
 def _cited(model: ModelConfig) -> list[str]:

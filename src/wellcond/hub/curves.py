@@ -2,9 +2,10 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..probes.rows import Row
+from ..results import markdown
 from ..runs_page.reading import Story
 
 MAX_EPOCHS = 8  # rows of the first table
@@ -28,21 +29,11 @@ def tables(story: Story) -> str:
         [
             "Natural log of κ = σ_max/σ_min of the tokens, mean over a few validation images. Over epochs, median over "
             "the blocks:",
-            table(["epoch", *heads], over),
+            markdown(["epoch", *heads], over),
             f"By block, at epoch {last}:",
-            table(["block", *heads], by_block),
+            markdown(["block", *heads], by_block),
         ]
     )
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown; a bar inside a cell is escaped."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _log_kappa(rows: Sequence[Row]) -> dict[tuple[int, str], float]:
