@@ -153,6 +153,7 @@ def test_curves_are_those_of_the_metrics(runs, pushed, tmp_path):
     sites = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
     by_block = [[next(r["value"] for r in mine if (r["layer"], r["site"]) == (b, s)) for s in sites] for b in (0, 1)]
     body = card_of(pushed("plain"))[1]
+    assert "| block | block input | attention alone | attention + skip | MLP alone | MLP + skip |" in body
     for block, values in enumerate(by_block):
         assert f"| {block} | {' | '.join('∞' if v is None else f'{v:.2f}' for v in values)} |" in body
 

@@ -4,13 +4,11 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from ..probes.rows import Row
+from ..probes.rows import SITE_WORDS, Row
 from ..results import markdown
 from ..runs_page.reading import Story
 
 MAX_EPOCHS = 8  # rows of the first table
-NUMBERED = {"sab_out": "① attention", "sab_sum": "② + skip", "ffn_out": "③ MLP", "ffn_sum": "④ + skip"}
-SITES = ("sab_in", *NUMBERED)
 
 
 def tables(story: Story) -> str:
@@ -20,11 +18,11 @@ def tables(story: Story) -> str:
     if not found:
         return ""
     last = max(found)
-    sites = [site for site in SITES if any(site == s for _, s in found[last])]
+    sites = [site for site in SITE_WORDS if any(site == s for _, s in found[last])]
     over = [[str(epoch), *(_median(found[epoch], site) for site in sites)] for epoch in _spread(list(found))]
     blocks = sorted({layer for layer, _ in found[last]})
     by_block = [[str(b), *(_shown(found[last].get((b, site))) for site in sites)] for b in blocks]
-    heads = [NUMBERED.get(site, "into attention") for site in sites]
+    heads = [SITE_WORDS[site] for site in sites]
     return "\n\n".join(
         [
             "Natural log of κ = σ_max/σ_min of the tokens, mean over a few validation images. Over epochs, median over "
