@@ -255,7 +255,7 @@ def test_a_backbone_without_keys_has_neighbours_and_maps(runs, capsys):
 def test_the_recorded_command_says_every_option_that_was_given(runs, tmp_path, capsys):
     options = ["--with", "discovery", "--void", "7", "9", "--boxes", "sizes", "--k", "3", "--temperature", "0.1",
                "--pool", "mean", "--probe-epochs", "2", "--segmentation-epochs", "3", "--pictures", "2",
-               "--size", "64", "--batch-size", "5", "--device", "cpu", "--html", str(tmp_path / "a b.html")]  # fmt: skip
+               "--size", "64", "--batch-size", "5", "--device", "cpu", "--html", str(tmp_path / "a b")]  # fmt: skip
     assert main(["evaluate", str(runs["cut"]), *options]) == 0
     row = Run(runs["cut"]).evaluations()[-1]
     _, verb, *words = shlex.split(row["command"])
