@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -117,6 +118,19 @@ def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | Non
     if not isinstance(found, dict) or not set(needed) <= set(found):
         raise ValueError(f"{str(path)!r} holds no {what}: move it away or give another --out.")
     return found
+
+
+def without_place(word: str) -> str:
+    """Of PATH, NAME=PATH or NAME:PATH what says no place on this machine; results and cards are published.
+
+    >>> words = "/home/me/cats/", "knn=/data/voc", "cifar10:/data/x", "--data.train=hf:owner/set", "procedural:40"
+    >>> [without_place(word) for word in words]
+    ['cats', 'knn=voc', 'cifar10:x', '--data.train=hf:owner/set', 'procedural:40']
+    """
+    head, *parts = re.split(r"[/\\]", word.rstrip("/\\"))
+    before = head[: 1 + max(head.rfind("="), head.rfind(":"))]
+    of_hub = re.search(r"(^|=)hf:$", before) and len(parts) == 1 and head[-1] not in ":.~"
+    return word if of_hub or not parts else before + parts[-1]
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
