@@ -205,8 +205,8 @@ def test_table_rules():
     runs += made_up("cifar10/skipless-init/soap", [77.0, 77.3, 76.9])
     judgement = skipless_claim.judge_table1(runs)
     assert judgement.verdict == (
-        "CIFAR-10: ahead of with skips, AdamW: reproduced; skipless, not initialized fails; "
-        "skipless, initialized, SOAP stays behind with skips, SOAP."
+        "CIFAR-10: SOAP without skips, initialized, is ahead of AdamW with skips: reproduced; against SOAP with skips "
+        "it is behind; AdamW without skips, not initialized, fails."
     )
     rows = {row.name: row for row in judgement.rows}
     ahead = rows["CIFAR-10, skipless, initialized, SOAP, less with skips, AdamW"]
@@ -220,7 +220,8 @@ def test_table_rules():
         "tiny-imagenet/skipless-init/soap", [35.0, 35.4]
     )
     verdict = skipless_claim.judge_table1(runs).verdict
-    assert "AdamW: not reproduced; skipless, not initialized lags;" in verdict and "is level with" in verdict
+    assert "AdamW with skips: not reproduced;" in verdict
+    assert "is level; AdamW without skips, not initialized, lags" in verdict
 
 
 def test_loss_rules():

@@ -388,7 +388,10 @@ def test_skip_verdicts():
     better = made_up(SKIPS[0], [50, 51, 50]) + made_up(SKIPS[1], [74, 75, 74]) + made_up(SKIPS[2], [60, 61, 60])
     assert skip_claim.judge_skips(better).verdict == "CIFAR-10: not reproduced."
     unclear = made_up(SKIPS[0], [50, 80]) + made_up(SKIPS[1], [74, 75]) + made_up(SKIPS[2], [60, 61])
-    assert skip_claim.judge_skips(unclear).verdict == "CIFAR-10: not shown."
+    assert (
+        skip_claim.judge_skips(unclear).verdict
+        == "CIFAR-10: not shown that the SAB skip matters more than the FFN skip."
+    )
     uneven = [*good, *made_up(SKIPS[2], [1, 1, 1, 1])[3:]]  # a seed that the others have not
     assert skip_claim.judge_skips(uneven).rows[-1].values == lost.values
 

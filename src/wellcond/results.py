@@ -22,6 +22,11 @@ from .atomic import write_bytes
 PACKAGES = ("wellcond", "torch", "timm", "numpy", "triton", "torch-dct", "pytorch-optimizer")
 
 
+def now() -> str:
+    """The moment, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 def origin(command: str, device: str, commit: str | None = None) -> dict[str, Any]:
     """What was run, on which code, on what, with what, when."""
     return {
@@ -29,7 +34,7 @@ def origin(command: str, device: str, commit: str | None = None) -> dict[str, An
         "commit": commit or git_commit(),
         "hardware": hardware(device),
         "versions": versions(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": now(),
     }
 
 

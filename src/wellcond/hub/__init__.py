@@ -2,7 +2,7 @@
 
 folder     the files, of a run             card      README.md, in the hub's form
 scores     numbers of these very weights   curves    log κ while it trained
-uploading  the only file that talks to the network
+uploading  to the hub
 """
 
 from ..config import PushConfig

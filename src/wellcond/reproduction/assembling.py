@@ -51,7 +51,7 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     told = "" if missing else origin.pop("command", "")  # the command that measured, not the one that looks again
 
     def write() -> dict[str, Any]:
-        sets = sorted({run["dataset"] for run in runs.values() if "dataset" in run})
+        sets = sorted({name for run in runs.values() for name in (run.get("dataset"), *run.get("judged", ())) if name})
         command = _command(config, told, len({seed for _, seed in runs}), sets)
         content = _content(claim, config, {**origin, "command": command}, settings, _sorted(claim, runs))
         return results.write(path, content, one_a_line=("settings", "rows", "runs"))
@@ -138,9 +138,9 @@ def interval_text(row: dict[str, Any]) -> str:
 
 
 def _run(claim: Claim, variant: str, seed: int, quick: bool, origin: dict[str, Any]) -> Run:
-    start = time.perf_counter()
+    start, date = time.perf_counter(), results.now()
     measured = claim.measure(variant, seed, quick)
-    own = {name: origin[name] for name in ("commit", "hardware", "date")}
+    own = {"commit": origin["commit"], "hardware": origin["hardware"], "date": date}
     seconds = round(time.perf_counter() - start, 1)
     return results.finite({"variant": variant, "seed": seed, **own, "seconds": seconds, **measured})
 
@@ -217,7 +217,8 @@ def _command(config: ReproduceConfig, told: str, num_seeds: int, sets: Sequence[
     """
     if told:
         told = re.sub(r" --out \S+", "", re.sub(r"--seeds \d+", f"--seeds {num_seeds}", told))
-        return re.sub(r"--data( (?!--)\S+)+", " ".join(["--data", *(f"{name}={name}" for name in sets)]), told)
+        data = " ".join(["--data", *(f"{name}={name}" for name in sets)])
+        return re.sub(r"--data( (?!--)\S+)+", data, told) if sets else told
     words = ["wellcond reproduce", config.claim, "--seeds", str(num_seeds)]
     words += ["--data", *(shlex.quote(results.without_place(word)) for word in config.data)] if config.data else []
     words += ["--epochs", str(config.epochs)] if config.epochs else []

@@ -67,7 +67,7 @@ def _skips_verdict(lost: Sequence[float], beyond: Sequence[float]) -> str:
     said = {against(None, interval) for interval in intervals}
     if said == {"lower"}:
         return "reproduced, the SAB skip is the one that matters"
-    return "not reproduced" if "higher" in said else "not shown"
+    return "not reproduced" if "higher" in said else "not shown that the SAB skip matters more than the FFN skip"
 
 
 FIG1C = TrainingClaim(

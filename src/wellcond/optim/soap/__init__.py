@@ -22,8 +22,8 @@ precision each part needs:
 | power step, every 10th      | 2 S₃ / 10 = 0.18 T   | float64 | float32 drowns eigenvalues under 1e-7 of the largest  |
 | QR by Cholesky, as often    | 10/3 S₃ / 10 = 0.3 T | float64 | squares a condition number of 4e3 and more            |
 
-So the first two rows want tensor cores and the last two want to be rare. What it takes in time is not measured yet
-(`wellcond bench soap`).
+So the first two rows want tensor cores and the last two want to be rare. What it takes in time is in
+`results/bench-soap.json`, also where it misses its bar.
 """
 
 from wellcond.optim.soap.optimizer import SOAP
