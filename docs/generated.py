@@ -16,6 +16,7 @@ from typing import Any
 
 import wellcond
 from wellcond.recipes import RECIPES, card, get
+from wellcond.results import markdown
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ROOT / "src" / "wellcond"
@@ -78,7 +79,7 @@ def _purpose(room: str) -> str:
     path = next(p for p in (ROOMS / room / "__init__.py", ROOMS / f"{room}.py") if p.exists())
     first = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
     first = re.sub(r"\s*Floor \d+[^.]*\.", "", " ".join(first.split()))
-    return re.split(r"(?<=[a-zκ`)])\. ", first)[0].rstrip(".").replace("|", "\\|")
+    return re.split(r"(?<=[a-zκ`)])\. ", first)[0].rstrip(".")
 
 
 def api() -> str:
@@ -98,7 +99,7 @@ def misses() -> str:
     for path in sorted((ROOT / "results").glob("*.json")):
         found = json.loads(path.read_text())
         day = str(found["date"])[:10]
-        rows += [(day, f"[{path.stem}](results.md)", miss.replace("|", "\\|")) for miss in _misses(found)]
+        rows += [(day, f"[{path.stem}](results.md)", miss) for miss in _misses(found)]
     rows[1:] = sorted(rows[1:], reverse=True)
     return _table(rows)
 
@@ -117,8 +118,7 @@ def _misses(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
-    rule = tuple("---" for _ in rows[0])
-    return "".join(f"| {' | '.join(row)} |\n" for row in (rows[0], rule, *rows[1:]))
+    return markdown(rows[0], rows[1:]) + "\n"
 
 
 PARTS = {"recipes": recipes, "floors": floors, "api": api, "misses": misses}

@@ -116,6 +116,14 @@ def test_a_name_that_points_here_from_elsewhere_is_refused(app: Served):
     assert app.ask("GET", "/", host=f"localhost:{app.port}")[0] == 200
 
 
+def test_what_is_no_address_is_a_bad_request_and_no_error_of_ours(app: Served):
+    for host in ("[", "[::1"):
+        status, said = app.ask("GET", "/", host=host)
+        assert status == 400 and "no address" in said
+        status, said = app.ask("POST", "/gradio_api/queue/join", b"{}", origin=f"http://{host}")
+        assert status == 400 and "no address" in said
+
+
 def test_another_page_cannot_act_here(app: Served):
     for origin in ("http://evil.example", "null", f"http://127.0.0.1:{app.port + 1}"):
         assert app.upload("flat.png", picture(), origin=origin)[0] == 403

@@ -90,6 +90,10 @@ def test_generated_parts_are_whole():
         assert "<!-- generated:" not in generated.filled(page.read_text())
 
 
+def test_a_bar_in_a_cell_makes_no_new_cell():
+    assert generated._table([("what", "found"), ("κ", "|a| is\nlarge")]).splitlines()[2] == r"| κ | \|a\| is large |"
+
+
 def test_misses_are_told_and_nothing_else():
     bars = [{"name": name, "met": met, "sense": "at most", "limit": 1.3, "value": 1.307} for name, met in
             (("late", False), ("kept", True), ("unmeasured", None))]  # fmt: skip

@@ -1,6 +1,8 @@
 """`wellcond push`: the folder, its card, the upload; and that its model comes back bit for bit by one call."""
 
 import json
+import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,8 +137,70 @@ def test_the_card_tells_what_a_reader_asks(runs, pushed):
                   "| licence | apache-2.0 |", 'wc.load("hf:me/model")', "Not measured", "| commit |"):  # fmt: skip
         assert words in body, words
     start = json.loads((runs / "skipless/env.json").read_text())["starts"][0]
-    assert f"```sh\n{start['command']}\n```" in body
+    told = shlex.split(body.split("```sh\n")[1].split("\n```")[0])
+    assert [word.split("/")[-1] for word in shlex.split(start["command"])] == [word.split("/")[-1] for word in told]
     assert from_json(body.split("```json\n")[1].split("```")[0], TrainConfig) == CONFIGS["skipless"]
+
+
+def changed_run(folder: Path, run: Path, *rows: dict[str, Any]) -> Path:
+    """A copy of the run with more lines in its metrics."""
+    shutil.copytree(run, folder)
+    with (folder / "metrics.jsonl").open("a") as metrics:
+        metrics.writelines(json.dumps(row) + "\n" for row in rows)
+    return folder
+
+
+def test_numbers_are_of_the_weights_that_are_pushed(runs, tmp_path):
+    """A run that was killed has measured later than it has saved."""
+    step = json.loads((runs / "plain/summary.json").read_text())["steps"]
+    later = {"kind": "eval", "step": step + 5, "epoch": 2, "top1": 99.5, "top5": 99.75}
+    run = changed_run(tmp_path / "run", runs / "plain", later)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert main(["push", str(run), "me/model", "--dry-run"]) == 0
+    front, body = card_of(run / "hub")
+    top1 = json.loads((runs / "plain/summary.json").read_text())["top1"]
+    assert front["model-index"][0]["results"][0]["metrics"][0]["value"] == pytest.approx(top1, abs=1e-3)
+    assert f"| top-1, % | {top1:.2f} |" in body and "99.5" not in body
+    kept = [row for row in rows if (row["kind"], row["step"]) != ("eval", step)]  # now there is none of its own step
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    assert main(["push", str(run), "me/model", "--dry-run"]) == 0
+    front, body = card_of(run / "hub")
+    assert "model-index" not in front
+    assert f"| top-1, %, at step {step + 5}: of other weights | 99.50 |" in body and f"of step {step}:" in body
+
+
+def test_judges_along_the_way_are_results(runs, tmp_path):
+    step = json.loads((runs / "dino/summary.json").read_text())["steps"]
+    row = {"kind": "judge", "step": step, "epoch": 1, "judge": "knn", "top1": 41.25, "images": 11}
+    run = changed_run(tmp_path / "run", runs / "dino", {**row, "step": 1, "top1": 3.0}, row,
+                      {**row, "judge": "discovery", "data": "/home/me/voc", "corloc": 12.5})  # fmt: skip
+    assert main(["push", str(run), "me/model", "--dry-run"]) == 0
+    body = card_of(run / "hub")[1]
+    assert "| k-NN top-1, % | 41.25 |" in body and "| CorLoc, %, on voc | 12.50 |" in body
+    assert "No accuracy was measured" not in body and "3.00 |" not in body
+
+
+def test_no_path_of_this_machine_is_published(runs, tmp_path):
+    run = changed_run(tmp_path / "run", runs / "plain")
+    fields = json.loads((run / "config.json").read_text())
+    fields["data"] |= {"train": "/home/me/cats", "val": "cifar10:/home/me/x", "cache": "/home/me/cache/y"}
+    fields |= {"pretrained": "/home/me/runs/first"}
+    fields["along"]["judges"] = ["knn", "discovery=/home/me/voc", "pca=hf:owner/set"]
+    (run / "config.json").write_text(json.dumps(fields))
+    words = ["wellcond", "train", "r", "--out=/home/me/run", "--data.train", "/home/me/cats", "--along.judges",
+             "knn=hf:owner/set"]  # fmt: skip
+    start = json.loads((run / "env.json").read_text())["starts"][0]
+    (run / "env.json").write_text(json.dumps({"starts": [{**start, "command": shlex.join(words)}]}))
+    assert main(["push", str(run), "me/model", "--dry-run"]) == 0
+    for name in FILES:
+        content = (run / "hub" / name).read_bytes()
+        assert b"/home" not in content and str(tmp_path).encode() not in content, name
+    body = card_of(run / "hub")[1]
+    told = from_json(body.split("```json\n")[1].split("```")[0], TrainConfig)
+    assert (told.data.train, told.data.val, told.data.cache) == ("cats", "cifar10:x", Path("y"))
+    assert told.along.judges == ("knn", "discovery=voc", "pca=hf:owner/set") and "| started from | first |" in body
+    assert "```sh\nwellcond train r --out=run --data.train cats --along.judges knn=hf:owner/set\n```" in body
+    assert torch.equal(wc.load(run / "hub")(images()), wc.load(run)(images()))
 
 
 def test_the_card_is_one_that_the_hub_reads(pushed):
@@ -153,6 +217,7 @@ def test_curves_are_those_of_the_metrics(runs, pushed, tmp_path):
     sites = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
     by_block = [[next(r["value"] for r in mine if (r["layer"], r["site"]) == (b, s)) for s in sites] for b in (0, 1)]
     body = card_of(pushed("plain"))[1]
+    assert "| block | block input | attention alone | attention + skip | MLP alone | MLP + skip |" in body
     for block, values in enumerate(by_block):
         assert f"| {block} | {' | '.join('∞' if v is None else f'{v:.2f}' for v in values)} |" in body
 

@@ -2,6 +2,8 @@
 
 import io
 import json
+import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from wellcond.config import to_json
 from wellcond.data.procedural import procedural
 from wellcond.evaluation import JUDGES, Backbone, Scene, Settings, Subject
 from wellcond.evaluation.scenes import by_size, stacked
+from wellcond.judging import parse
 from wellcond.runs import Run
 from wellcond.training import build_model, train
 
@@ -247,6 +250,28 @@ def test_a_backbone_without_keys_has_neighbours_and_maps(runs, capsys):
     assert main(words) == 0
     assert (runs["mixer"] / "evaluation.html").is_file()
     assert {"knn", "segmentation", "pca"} <= set(values(runs["mixer"]))
+
+
+def test_the_recorded_command_says_every_option_that_was_given(runs, tmp_path, capsys):
+    options = ["--with", "discovery", "--void", "7", "9", "--boxes", "sizes", "--k", "3", "--temperature", "0.1",
+               "--pool", "mean", "--probe-epochs", "2", "--segmentation-epochs", "3", "--pictures", "2",
+               "--size", "64", "--batch-size", "5", "--device", "cpu", "--html", str(tmp_path / "a b")]  # fmt: skip
+    assert main(["evaluate", str(runs["cut"]), *options]) == 0
+    row = Run(runs["cut"]).evaluations()[-1]
+    _, verb, *words = shlex.split(row["command"])
+    assert verb == "evaluate" and parse(words) == parse([str(runs["cut"]), *options])
+    assert (row["settings"]["void"], row["settings"]["boxes"], row["settings"]["size"]) == ([7, 9], "sizes", 64)
+
+
+def test_other_settings_stand_beside_and_the_same_in_its_place(runs, tmp_path, capsys):
+    file = tmp_path / "run/evaluation.json"
+    shutil.copytree(runs["plain"], file.parent)
+    old = {"judge": "pca", "data": "procedural:12", "step": 5, "values": {}, "settings": {"layers": "last"}}
+    file.write_text(json.dumps({"evaluations": [old]}))  # of a version that did not say all of them
+    for size in ("32", "64", "32"):
+        assert main(["evaluate", str(file.parent), "--with", "pca", "--size", size, "--device=cpu"]) == 0
+    first, *rows = Run(file.parent).evaluations()
+    assert first == old and [row["settings"]["size"] for row in rows] == [64, 32]
 
 
 def test_json_holds_no_nan(runs, capsys):

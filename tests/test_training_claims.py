@@ -476,6 +476,16 @@ def test_layer_verdicts():
     assert layer_claims.judge_sums(runs[:1]).verdict.endswith(": not decided.")
     flat = made_up("softmax/none", [1, 1], trained={**sites, "sab_out": [3.6]})
     assert layer_claims.judge_sums(flat).verdict.endswith(": not reproduced.")
+    rows = {row.name: row for row in layer_claims.judge_sums(runs).rows}
+    assert list(rows) == [
+        *(f"log κ of {site}" for site in ("attention alone", "attention + skip", "MLP alone", "MLP + skip")),
+        *(f"attention alone less {site}" for site in ("attention + skip", "MLP alone", "MLP + skip")),
+    ]
+    gap = rows["attention alone less MLP alone"]
+    assert (gap.paper, gap.verdict, gap.value) == ("≈ 3", "far above", pytest.approx(2.55))
+    assert layer_claims.judge_sums(flat).rows[-1].verdict == "not shown"  # 0.6 of 1
+    near, name = layer_claims.judge_layers(flat).rows, "softmax: attention alone less attention + skip"
+    assert [(row.paper, row.verdict) for row in near if row.name == name] == [("≈ 3", "above")]  # Fig. 3 asks for 0
     gray = made_up("softmax/dct", [1, 1], trained={**sites, "sab_sum": [2.5]})
     gray[1]["trained"] = {**sites, "sab_sum": [2.52]}
     assert layer_claims.judge_layers(runs + gray).verdict == (

@@ -1,4 +1,4 @@
-"""A file in results/: where its numbers come from (commit, hardware, versions), and how it is written. Floor 0.
+"""A file in results/: where its numbers come from (commit, hardware, versions), and how it is written; tables. Floor 0.
 
 Benchmarks and claims both write such files, and tables are made from them. torch is imported only where the hardware
 is looked at.
@@ -9,9 +9,10 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,32 @@ def read(path: Path, needed: Collection[str], what: str) -> dict[str, Any] | Non
     if not isinstance(found, dict) or not set(needed) <= set(found):
         raise ValueError(f"{str(path)!r} holds no {what}: move it away or give another --out.")
     return found
+
+
+def without_place(word: str) -> str:
+    """Of PATH, NAME=PATH or NAME:PATH what says no place on this machine; results and cards are published.
+
+    >>> words = "/home/me/cats/", "knn=/data/voc", "cifar10:/data/x", "--data.train=hf:owner/set", "procedural:40"
+    >>> [without_place(word) for word in words]
+    ['cats', 'knn=voc', 'cifar10:x', '--data.train=hf:owner/set', 'procedural:40']
+    """
+    head, *parts = re.split(r"[/\\]", word.rstrip("/\\"))
+    before = head[: 1 + max(head.rfind("="), head.rfind(":"))]
+    of_hub = re.search(r"(^|=)hf:$", before) and len(parts) == 1 and head[-1] not in ":.~"
+    return word if of_hub or not parts else before + parts[-1]
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown. A cell stays one cell: a bar in it is escaped, a line break is a blank.
+
+    >>> print(markdown(["what", "value"], [["|x|", "a\\nb"]]))
+    | what | value |
+    | --- | --- |
+    | \\|x\\| | a b |
+    """
+    lines = [heads, ["---"] * len(heads), *rows]
+    cells = ((" ".join(cell.split()).replace("|", "\\|") for cell in line) for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _field(value: Any, one_a_line: bool) -> str:

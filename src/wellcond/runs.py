@@ -7,7 +7,7 @@
     checkpoints/    see training/checkpoints.py
     replay/         batches whose step was skipped, as indices
     summary.json    the last numbers, once the run is done
-    evaluation.json what `wellcond evaluate` found: one row for each judge, source and step
+    evaluation.json what `wellcond evaluate` found: one row for each judge, source, step and settings
 
 A killed process leaves at most a torn last line; the checkpoint knows how long `metrics.jsonl` was, and resuming cuts
 it there.
@@ -74,10 +74,11 @@ class Run:
         return self._read(SUMMARY)
 
     def add_evaluation(self, row: Mapping[str, Any]) -> None:
-        """Into evaluation.json, in the place of an earlier one of the same judge, source and step."""
-        key = ("judge", "data", "step")
-        others = [old for old in self.evaluations() if [old.get(k) for k in key] != [row[k] for k in key]]
-        content = {"evaluations": [*others, _finite(dict(row))]}
+        """Into evaluation.json, in the place of an earlier one of the same judge, source, step and settings."""
+        new = _finite(dict(row))  # tuples as the lists that they are in the file
+        key = ("judge", "data", "step", "settings")
+        others = [old for old in self.evaluations() if [old.get(k) for k in key] != [new.get(k) for k in key]]
+        content = {"evaluations": [*others, new]}
         _write_json_text(self.path / EVALUATION, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
     def evaluations(self) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 
@@ -96,10 +96,10 @@ class Guard:
 
     def _check_sender(self, method: str, headers: dict[str, str]) -> None:
         host = headers.get("host", "")
-        if self.names is not None and urlsplit(f"//{host}").hostname not in self.names:
+        if self.names is not None and _split(f"//{host}").hostname not in self.names:
             raise Refused(403, f"this is not {host!r}; open it by the address that wellcond app printed")
         origin = headers.get("origin")
-        if method == "POST" and origin is not None and urlsplit(origin).netloc != host:
+        if method == "POST" and origin is not None and _split(origin).netloc != host:
             raise Refused(403, f"a request from another page, {origin!r}")
 
     def _check_length(self, path: str, headers: dict[str, str]) -> None:
@@ -160,6 +160,14 @@ def check_address(method: str, path: str) -> None:
     known = path in POST if method == "POST" else path in GET or path.startswith(GET_UNDER)
     if method not in ("GET", "HEAD", "POST") or not known:
         raise Refused(404, "nothing there")
+
+
+def _split(address: str) -> SplitResult:
+    """Refused where it is no address at all, such as "//["."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        raise Refused(400, f"{address!r} is no address") from None
 
 
 def is_loopback(host: str) -> bool:

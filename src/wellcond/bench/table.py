@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..atomic import write_bytes
+from ..results import markdown
 
 CLAIMS = "<!-- claims:begin -->", "<!-- claims:end -->"
 PROMISES = "<!-- results:begin -->", "<!-- results:end -->"
@@ -40,7 +41,7 @@ def claims(results: Path) -> str:
         if told:
             rows.append([f"`{claim['claim']}`: {claim['verdict']}", "", "", "", ""])
             rows += [_claim_cells(row) for row in told]
-    return _markdown(("", "paper", "ours", "95 % interval", "verdict"), rows) if rows else NOTHING
+    return markdown(("", "paper", "ours", "95 % interval", "verdict"), rows) if rows else NOTHING
 
 
 def _number(paper: str) -> bool:
@@ -54,7 +55,7 @@ def summary(results: Path) -> str:
         for bar in result["bars"]:
             if bar["met"] is False or (bar["name"] in HEADLINES and bar["met"]):
                 rows.append([*_bar_cells(bar), _error(_decisive(bar, result["rows"]).get("error_fro"))])
-    return _markdown(("promise", "bar", "measured", "by", "met", "error"), rows) if rows else NOTHING
+    return markdown(("promise", "bar", "measured", "by", "met", "error"), rows) if rows else NOTHING
 
 
 def _decisive(bar: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -123,11 +124,11 @@ def _render_file(result: Mapping[str, Any]) -> str:
     blocks = [f"**{result['what'].capitalize()}**"]
     bars = [bar for bar in result["bars"] if bar["value"] is not None]
     if bars:
-        blocks.append(_markdown(("promise", "bar", "measured", "by", "met"), map(_bar_cells, bars)))
+        blocks.append(markdown(("promise", "bar", "measured", "by", "met"), map(_bar_cells, bars)))
     for part in parts.values():
         of_part = [r for r in rows if (r["part"], r["device"]) == (part["part"], part["device"])]
         heading = ("", "median ms", "ratio", "95 % interval", "to ungrayed", "memory", "error", "log σ error")
-        blocks.append(f"{_origin(part)}\n\n{_markdown(heading, map(_row_cells, of_part))}")
+        blocks.append(f"{_origin(part)}\n\n{markdown(heading, map(_row_cells, of_part))}")
     return "\n\n".join(blocks)
 
 
@@ -145,7 +146,7 @@ def _render_claim(claim: Mapping[str, Any]) -> str:
     rows = [[*_claim_cells(row), what] for row, what in zip(claim["rows"], scaled, strict=False)]
     minutes = f"{claim['gpu_minutes']:g} GPU-minutes, " if "gpu_minutes" in claim else ""
     seeds = "1 seed" if len(claim["seeds"]) == 1 else f"{len(claim['seeds'])} seeds"
-    return f"{text}\n\n{seeds}, {minutes}{_origin(claim)}\n\n{_markdown(heading, rows)}"
+    return f"{text}\n\n{seeds}, {minutes}{_origin(claim)}\n\n{markdown(heading, rows)}"
 
 
 def _claim_cells(row: Mapping[str, Any]) -> list[str]:
@@ -184,11 +185,6 @@ def _short(value: float | None) -> str:
 
 def _error(value: float | None) -> str:
     return "–" if value is None else f"{value:.1e}"
-
-
-def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from torch import nn
 from ..config import IMAGENET_MEAN, IMAGENET_STD, DiagnoseConfig
 from ..runs import CONFIG, Run
 from ..training import config_of, load
-from ..training.exported import EXPORT, HUB, WEIGHTS, fetched, is_exported, read_export
+from ..training.exported import EXPORT, WEIGHTS, is_exported, read_export
+from ..training.fetching import HUB, fetched, first_line
 
 TRANSFORMERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model_type of its config.json
 PROCESSOR = "preprocessor_config.json"
@@ -104,8 +105,7 @@ def _of_transformers(
                 trust_remote_code=False, attn_implementation="sdpa", dtype=torch.float32,
             )  # fmt: skip
     except Exception as error:  # of the network, of the file, of the config
-        lines = str(error).strip().splitlines()
-        why = (lines[0] if lines else type(error).__name__)[:150]
+        why = first_line(error)
         raise ValueError(f"transformers cannot load {config.model!r} ({why}); it must hold safetensors") from None
     finally:
         talk.set_verbosity(verbosity)

@@ -12,6 +12,7 @@ import json
 import shlex
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -25,8 +26,8 @@ def to_json(config: Any) -> str:
     return json.dumps(dataclasses.asdict(config), indent=2, default=_encode, allow_nan=False) + "\n"
 
 
-def to_command(verb: str, config: Any) -> str:
-    """The command line that gives this config again; defaults are left out.
+def to_command(verb: str, config: Any, names: Mapping[str, str] = types.MappingProxyType({})) -> str:
+    """The command line that gives this config again; defaults are left out. `names`: field → option, where they differ.
 
     >>> from wellcond.config import GrayConfig
     >>> to_command("gray", GrayConfig(source=Path("a b.jpg"), epsilon=0.6))
@@ -34,15 +35,16 @@ def to_command(verb: str, config: Any) -> str:
     """
     words = ["wellcond", verb]
     for entry in dataclasses.fields(config):
-        value, option = getattr(config, entry.name), entry.name.replace("_", "-")
+        value, option = getattr(config, entry.name), names.get(entry.name, entry.name).replace("_", "-")
+        given = [str(item) for item in value] if isinstance(value, tuple) else [str(value)]
         if entry.default is dataclasses.MISSING:
-            words.append(str(value))
+            words += given
         elif value == entry.default:
             continue
         elif entry.type is bool:  # a switch; none is on by default
             words.append(f"--{option}")
         else:
-            words += [f"--{option}", str(value)]
+            words += [f"--{option}", *given]
     return shlex.join(words)
 
 

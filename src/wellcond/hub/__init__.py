@@ -1,7 +1,8 @@
 """`wellcond push RUN NAME`: a run → a model card and weights that timm and `wc.load` read, on the hub. Floor 9.
 
 folder     the files, of a run             card      README.md, in the hub's form
-curves     log κ while it trained          uploading to the hub
+scores     numbers of these very weights   curves    log κ while it trained
+uploading  to the hub
 """
 
 from ..config import PushConfig

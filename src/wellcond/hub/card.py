@@ -1,15 +1,17 @@
 """The model card: README.md with the front matter that the hub reads, then what a reader wants to know of a run."""
 
 import json
+import shlex
 from collections.abc import Iterator
-from pathlib import PurePath
 from typing import Any
 
 from torch import nn
 
-from ..config import ExportConfig, ModelConfig, to_json
+from ..config import ExportConfig, ModelConfig, TrainConfig, to_json
+from ..results import markdown, without_place
 from ..runs_page.reading import Story
-from .curves import table, tables
+from . import scores
+from .curves import tables
 
 GRAYING_PAPER, SKIPLESS_PAPER = "2505.01996", "2510.00345"
 
@@ -21,15 +23,16 @@ def write(
     parameters = sum(p.numel() for p in model.parameters())
     sections = {
         "Load it": _loading(name, exported, plain),
-        "How it was trained": table(["what", "value"], _settings(story, exported, licence)),
-        "Results": _results(story),
+        "How it was trained": markdown(["what", "value"], _settings(story, exported, licence)),
+        "Results": scores.section(story, exported.step),
         "Condition number while it trained": tables(story) or _NOT_MEASURED,
-        "The exact command": _origin(story),
-        "The whole config": f"```json\n{to_json(story.config).strip()}\n```",
+        "The command": _origin(story),
+        "The whole config": f"Of paths only the last name is told.\n\n```json\n{_config(story.config)}\n```",
     }
+    front = _front_matter(name, story, exported.step, plain=plain, licence=licence)
     title = f"# {name.rsplit('/', 1)[-1]}\n\n{_sentence(story, parameters)}"
     body = "\n\n".join(f"## {head}\n\n{text}" for head, text in sections.items())
-    return f"---\n{_front_matter(name, story, plain, licence)}\n---\n\n{title}\n\n{body}\n\n{_papers(exported.model)}\n"
+    return f"---\n{front}\n---\n\n{title}\n\n{body}\n\n{_papers(exported.model)}\n"
 
 
 _NOT_MEASURED = "Not measured: the run was trained with `--monitor-every 0`."
@@ -37,8 +40,7 @@ _NOT_MEASURED = "Not measured: the run was trained with `--monitor-every 0`."
 
 def dataset(story: Story) -> str:
     """The training images as a reader knows them: a name, or the last part of a path."""
-    source = story.config.data.train
-    return source if source.startswith("hf:") else PurePath(source).name or source
+    return without_place(story.config.data.train)
 
 
 def changes(model: ModelConfig) -> list[str]:
@@ -69,15 +71,15 @@ def _sentence(story: Story, parameters: int) -> str:
     )
 
 
-def _front_matter(name: str, story: Story, plain: bool, licence: str | None) -> str:
+def _front_matter(name: str, story: Story, step: int, *, plain: bool, licence: str | None) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     config, source = story.config, dataset(story)
     labelled = config.objective == "supervised"
     task = "image-classification" if labelled else "image-feature-extraction"
     own = source.removeprefix("hf:") if source.startswith("hf:") else None
-    top1 = story.last("top1") if labelled else None
-    scores = {} if top1 is None else {
+    top1 = scores.top1(story, step) if labelled else None
+    results = {} if top1 is None else {
         "model_name": name,
         "eval_results": [
             EvalResult(
@@ -93,7 +95,7 @@ def _front_matter(name: str, story: Story, plain: bool, licence: str | None) -> 
         pipeline_tag=task,
         tags=["wellcond", "vision-transformer", *papers],
         datasets=[own] if own else None,
-        **scores,
+        **results,
     ).to_yaml()
 
 
@@ -119,7 +121,7 @@ def _settings(story: Story, exported: ExportConfig, licence: str | None) -> Iter
     config, model = story.config, story.config.model
     g, optim = model.graying, story.config.optim
     yield "recipe", config.recipe
-    yield "dataset", f"{dataset(story)} (validation: {PurePath(config.data.val).name or config.data.val})"
+    yield "dataset", f"{dataset(story)} (validation: {without_place(config.data.val)})"
     epsilon = f"{g.method.upper()}, ε = {g.epsilon:g}, rescale {g.rescale}, precision {g.precision}"
     yield "graying", "none" if g.method == "none" else epsilon
     yield "skips", {"no": "all", "both": "none"}.get(model.cut, f"none around {_part(model.cut)}") + _annealed(exported)
@@ -131,7 +133,7 @@ def _settings(story: Story, exported: ExportConfig, licence: str | None) -> Iter
     yield "length", f"{epochs} of batches of {config.batch_size}; these weights are of step {exported.step}"
     yield "precision", config.precision
     yield "seed", str(config.seed)
-    yield "started from", config.pretrained or "fresh weights"
+    yield "started from", without_place(config.pretrained) if config.pretrained else "fresh weights"
     yield "licence", licence or "none is stated"
 
 
@@ -148,22 +150,11 @@ def _beginning(model: ModelConfig) -> str:
     return f"skipless, {'; '.join(said)}; Z {init.z}" + (", calibrated" if init.calibrate else "")
 
 
-def _results(story: Story) -> str:
-    rows = [
-        [f"{what}, %", f"{value:.2f}"]
-        for what, key in (("top-1", "top1"), ("top-5", "top5"))
-        if (value := story.last(key)) is not None
-    ]
-    if not rows:
-        return "No accuracy was measured."
-    return f"On the validation images, one run of seed {story.config.seed}:\n\n{table(['what', 'value'], rows)}"
-
-
 def _origin(story: Story) -> str:
     if not story.starts:
         return "Not recorded."
     start: dict[str, Any] = story.starts[-1]
-    commands = list(dict.fromkeys(str(s.get("command")) for s in story.starts))
+    commands = list(dict.fromkeys(_command(str(s.get("command"))) for s in story.starts))
     facts = {
         "commit": start.get("commit"),
         "hardware": ", ".join(f"{key} {value}" for key, value in (start.get("hardware") or {}).items()),
@@ -172,7 +163,27 @@ def _origin(story: Story) -> str:
         "starts": len(story.starts),
     }
     rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in facts.items()]
-    return "```sh\n" + "\n".join(commands) + f"\n```\n\n{table(['what', 'value'], rows)}"
+    return "```sh\n" + "\n".join(commands) + f"\n```\n\n{markdown(['what', 'value'], rows)}"
+
+
+def _command(told: str) -> str:
+    """Of paths only the last name, as in the config."""
+    try:
+        words = shlex.split(told)
+    except ValueError:  # not written by a shell's rules
+        words = told.split()
+    return shlex.join(map(without_place, words))
+
+
+def _config(config: TrainConfig) -> str:
+    def told(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: told(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [told(item) for item in value]
+        return without_place(value) if isinstance(value, str) else value
+
+    return json.dumps(told(json.loads(to_json(config))), indent=2)
 
 
 def _cited(model: ModelConfig) -> list[str]:

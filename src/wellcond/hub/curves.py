@@ -2,14 +2,13 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from ..probes.rows import Row
+from ..probes.rows import SITE_WORDS, Row
+from ..results import markdown
 from ..runs_page.reading import Story
 
 MAX_EPOCHS = 8  # rows of the first table
-NUMBERED = {"sab_out": "① attention", "sab_sum": "② + skip", "ffn_out": "③ MLP", "ffn_sum": "④ + skip"}
-SITES = ("sab_in", *NUMBERED)
 
 
 def tables(story: Story) -> str:
@@ -19,30 +18,20 @@ def tables(story: Story) -> str:
     if not found:
         return ""
     last = max(found)
-    sites = [site for site in SITES if any(site == s for _, s in found[last])]
+    sites = [site for site in SITE_WORDS if any(site == s for _, s in found[last])]
     over = [[str(epoch), *(_median(found[epoch], site) for site in sites)] for epoch in _spread(list(found))]
     blocks = sorted({layer for layer, _ in found[last]})
     by_block = [[str(b), *(_shown(found[last].get((b, site))) for site in sites)] for b in blocks]
-    heads = [NUMBERED.get(site, "into attention") for site in sites]
+    heads = [SITE_WORDS[site] for site in sites]
     return "\n\n".join(
         [
             "Natural log of κ = σ_max/σ_min of the tokens, mean over a few validation images. Over epochs, median over "
             "the blocks:",
-            table(["epoch", *heads], over),
+            markdown(["epoch", *heads], over),
             f"By block, at epoch {last}:",
-            table(["block", *heads], by_block),
+            markdown(["block", *heads], by_block),
         ]
     )
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown; a bar inside a cell is escaped."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _log_kappa(rows: Sequence[Row]) -> dict[tuple[int, str], float]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..training.exported import in_words
+from ..training.fetching import in_words
 from .folder import FILES
 
 

@@ -12,7 +12,6 @@ The pictures come from `wellcond.training`, which asks the same judges along the
 
 import dataclasses
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,11 @@ from rich.table import Table
 
 from .. import parsing, results
 from ..atomic import check_writable
+from ..config import to_command
 from .options import EvaluateCommand
 
 if TYPE_CHECKING:
-    from ..evaluation import Subject
+    from ..evaluation import Settings, Subject
     from ..runs import Run
     from .album import Album
 
@@ -69,7 +69,6 @@ def _judge(
 
     from ..evaluation import JUDGES
 
-    settings = dataclasses.asdict(subject.settings)
     origin = results.origin(_words(command, directory.path), next(subject.model.parameters()).device.type)
     rows = []
     for judge in dict.fromkeys(command.judges):
@@ -79,7 +78,8 @@ def _judge(
             remedy = f"choose a --batch-size below {command.batch_size}"
             raise ValueError(f"the GPU has too little memory for {command.batch_size} images; {remedy}") from None
         album.values[judge] = values
-        row = {"judge": judge, "data": album.data, "step": step, "values": values, "settings": settings}
+        row = {"judge": judge, "data": album.data, "step": step, "values": values}
+        row["settings"] = _settings(judge, command, subject.settings)
         directory.add_evaluation(row | origin)
         rows.append({"run": str(directory.path), **row, **origin})
     return rows
@@ -108,12 +108,16 @@ def _cell(value: float) -> str:
 
 def _words(command: EvaluateCommand, *runs: Path) -> str:
     """The command that gives these numbers again."""
-    words = ["wellcond", "evaluate", *map(str, runs), "--with", *command.judges]
-    given = {name: getattr(command, name) for name in ("data", "where", "size", "foreground", "layers")}
-    for name, value in given.items():
-        if value not in (None, (), ("last",)):
-            words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
-    return shlex.join(words)
+    return to_command("evaluate", dataclasses.replace(command, runs=runs), names={"judges": "with"})
+
+
+def _settings(judge: str, command: EvaluateCommand, settings: "Settings") -> dict[str, Any]:
+    """What a number hangs on beside model, pictures and judge: two that differ here stand side by side in the file."""
+    looking = {name: getattr(command, name) for name in ("where", "size", "foreground", "void", "boxes")}
+    found = dataclasses.asdict(settings) | looking
+    if judge != "segmentation":  # whose probe learns from such batches; to others it is how many go at once
+        del found["batch_size"]
+    return found
 
 
 def _page(command: EvaluateCommand, albums: "list[Album]") -> Path | None:

@@ -6,6 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 Place = tuple[int, str]  # layer, site
+SITE_WORDS = {  # in the order in which a block computes them; pages, cards and claims all say these
+    "sab_in": "block input",
+    "sab_out": "attention alone",
+    "sab_sum": "attention + skip",
+    "lpi_out": "patch mixing alone",
+    "lpi_sum": "patch mixing + skip",
+    "ffn_out": "MLP alone",
+    "ffn_sum": "MLP + skip",
+}
 
 
 def is_token_site(site: str) -> bool:

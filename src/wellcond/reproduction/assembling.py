@@ -220,13 +220,7 @@ def _command(config: ReproduceConfig, told: str, num_seeds: int, sets: Sequence[
         data = " ".join(["--data", *(f"{name}={name}" for name in sets)])
         return re.sub(r"--data( (?!--)\S+)+", data, told) if sets else told
     words = ["wellcond reproduce", config.claim, "--seeds", str(num_seeds)]
-    words += ["--data", *(shlex.quote(_last(word)) for word in config.data)] if config.data else []
+    words += ["--data", *(shlex.quote(results.without_place(word)) for word in config.data)] if config.data else []
     words += ["--epochs", str(config.epochs)] if config.epochs else []
     words += ["--html", shlex.quote(config.html.name)] if config.html else []
     return " ".join(words + (["--quick"] if config.quick else []) + (["--again"] if config.again else []))
-
-
-def _last(word: str) -> str:
-    """Of DIR or NAME=PATH the part that says no place on this machine."""
-    name, equals, path = word.rpartition("=")
-    return f"{name}{equals}{path.rstrip('/').rpartition('/')[2]}"

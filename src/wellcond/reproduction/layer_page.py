@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 
+from ..probes.rows import SITE_WORDS
 from ..report import BEFORE, DCT, SVD, Figure, Section
 
 STYLE = {
-    "sab_out": ("SA(X), before its skip", {"color": DCT, "width": 3}),
-    "sab_sum": ("after the SAB", {"color": SVD, "width": 3}),
-    "sab_in": ("input", {"color": BEFORE, "width": 2}),
-    "ffn_out": ("MLP, before its skip", {"color": DCT, "width": 2, "dash": "dot"}),
-    "ffn_sum": ("after the FFN", {"color": SVD, "width": 2, "dash": "dot"}),
+    "sab_out": {"color": DCT, "width": 3},
+    "sab_sum": {"color": SVD, "width": 3},
+    "sab_in": {"color": BEFORE, "width": 2},
+    "ffn_out": {"color": DCT, "width": 2, "dash": "dot"},
+    "ffn_sum": {"color": SVD, "width": 2, "dash": "dot"},
 }
 
 
@@ -41,9 +42,8 @@ def _by_epoch(curves: list[dict[str, Any]], site: str) -> dict[str, Any]:
 
 
 def _line(site: str, x: list[int], y: list[float | None]) -> dict[str, Any]:
-    name, line = STYLE[site]
-    trace = {"type": "scatter", "mode": "lines+markers", "name": name, "line": line, "hovertemplate": "%{y:.2f}"}
-    return trace | {"x": x, "y": y}
+    trace = {"type": "scatter", "mode": "lines+markers", "name": SITE_WORDS[site], "line": STYLE[site]}
+    return trace | {"hovertemplate": "%{y:.2f}", "x": x, "y": y}
 
 
 def _figure(data: list[dict[str, Any]], axis: str, words: str) -> Figure:

@@ -8,7 +8,8 @@ from wellcond.config import TrainConfig, from_json
 from wellcond.runs import CONFIG, Run
 from wellcond.training import checkpoints
 from wellcond.training.annealing import set_gain
-from wellcond.training.exported import HUB, fetch, is_exported, load_exported
+from wellcond.training.exported import is_exported, load_exported
+from wellcond.training.fetching import HUB, fetch
 from wellcond.training.models import build_model
 from wellcond.training.state import check_names
 from wellcond.training.step import DTYPES

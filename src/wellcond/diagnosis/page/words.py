@@ -11,17 +11,10 @@ from dataclasses import dataclass
 
 from wellcond import report
 from wellcond.diagnosis.result import Diagnosis
-from wellcond.probes.rows import Place, Row
+from wellcond.probes.rows import SITE_WORDS, Place, Row
 
-SITE_NAMES = {
-    "sab_in": "block input",
-    "sab_out": "① attention alone",
-    "sab_sum": "①+② attention + skip",
-    "lpi_out": "patch mixing alone",
-    "lpi_sum": "patch mixing + skip",
-    "ffn_out": "③ MLP alone",
-    "ffn_sum": "③+④ MLP + skip",
-}
+NUMBERS = {"sab_out": "①", "sab_sum": "①+②", "ffn_out": "③", "ffn_sum": "③+④"}
+SITE_NAMES = {site: f"{NUMBERS.get(site, '')} {words}".lstrip() for site, words in SITE_WORDS.items()}
 BRIEF_SITE_NAMES = {  # beside the rows of a heat map
     "sab_out": "① attention",
     "sab_sum": "①+② with skip",
