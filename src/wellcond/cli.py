@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # κ and ∞ on a terminal that has neither: "?" instead of a traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # on a busy machine threads that spin keep others from working
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn

@@ -78,8 +78,9 @@ def rank_collapse(sites: Sites) -> Iterator[Finding]:
         reason = collapsed[first]
         text = f"Rank collapse at block {first}: its tokens come out (nearly) all alike."
         remedy = (
-            "Keep the skips (wc.restore_skips) or raise their gains; if they are cut on purpose, initialize attention "
-            "near the identity (wc.init_skipless_). Blocks after this one cannot tell the tokens apart."
+            "Keep the skips (wc.restore_skips) or raise their gains. If they are cut on purpose, begin with "
+            "wc.init_skipless_; where tokens come out alike even then, wc.set_activation(model, 'centred-gelu') keeps "
+            "them apart, and wc.SOAP trains it all the same."
         )
     lasting = blocks_in_words(list(collapsed))
     yield Finding(

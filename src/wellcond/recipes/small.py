@@ -148,6 +148,7 @@ def procedural_vit(*, epochs: int = 6) -> TrainConfig:
             lr=2e-3, min_lr=2e-5, weight_decay=0.05, betas=(0.9, 0.99), clip=1.0, warmup_epochs=epochs / 3
         ),
         epochs=epochs,
+        checkpoint_every=100,  # minutes on a laptop
         batch_size=64,
         precision="float32",
         log_every=10,

@@ -98,7 +98,8 @@ class Loop:
             self.board = open_tensorboard(trainer.run.path, tally.step)
             stack.callback(self.board.close)
         if resumed:
-            self.teller.say(f"continuing from step {tally.step} of {trainer.num_steps}")
+            beginning = "continuing" if tally.step else "no checkpoint was saved yet: beginning again"
+            self.teller.say(f"{beginning} from step {tally.step} of {trainer.num_steps}")
         self.warned: set[str] = set()
 
     def run(self) -> Summary:

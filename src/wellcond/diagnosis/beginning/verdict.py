@@ -55,7 +55,8 @@ def _verdict(known: bool, wrong: list[Finding], depth: list[Finding]) -> str:
             "the MLPs keep the size of the tokens."
         )
     warnings = [finding.text for finding in depth if finding.severity == "warning"]
-    return " ".join([text, *(f"On these images: {first}" for first in warnings[:1])])
+    where = "On these images" if wrong or not known else "Yet on these images"
+    return " ".join([text, *(f"{where}: {first}" for first in warnings[:1])])
 
 
 def _weights(sites: Sites, matrices: list[Matrices], severity: str) -> Iterator[tuple[bool, Finding]]:
