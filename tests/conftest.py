@@ -30,6 +30,14 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory):
+    """Decoded pictures of one file of tests, apart from those of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def photo(tmp_path: Path) -> Path:
     """A 64 × 64 picture on disk."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import pytest
+from claim_cases import reproduce
 from PIL import Image
 from pyarrow import parquet
 from scipy.stats import mannwhitneyu
@@ -16,11 +17,13 @@ from wellcond import recipes
 from wellcond.cli import main
 from wellcond.config import ReproduceConfig
 from wellcond.data.splits import open_split
+from wellcond.report import Figure
 from wellcond.reproduction import (
     along_claims,
     dense_claim,
     dino_cells,
     dino_judged,
+    dino_page,
     layers_claim,
     mae_claim,
     pca_claim,
@@ -33,20 +36,11 @@ from wellcond.training import Diverged
 DINO = [dense_claim.DENSE, along_claims.FIG2, along_claims.FIG3, layers_claim.DEPTH, pca_claim.PCA]
 CELLS = ["skip/adamw", "skip/soap", "skipless-init/adamw", "skipless-init/soap"]
 LAYERED = {"top1", "miou", "corloc", "foreground_iou"}
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def reproduce(claim: str, out: Path, *words, seeds=1):
-    common = ["--quick", "--seeds", str(seeds), "--out", str(out), "--runs", str(out / "runs")]
-    status = main(["reproduce", claim, *common, "--html", str(out / f"{claim}.html"), *map(str, words)])
-    path = out / f"{claim}.json"
-    return status, json.loads(path.read_text()) if path.exists() else {}
+def with_page(claim: str, out: Path, *words):
+    return reproduce(claim, out, "--html", out / f"{claim}.html", *words)
 
 
 # ---- small, through the command line
@@ -56,7 +50,7 @@ def reproduce(claim: str, out: Path, *words, seeds=1):
 def dense(tmp_path_factory):
     """cts-dense of the four cells of ViT-Tiny: pre-trained, judged along the way and after it."""
     out = tmp_path_factory.mktemp("dense")
-    status, content = reproduce("cts-dense", out)
+    status, content = with_page("cts-dense", out)
     assert status == 0
     return out, content
 
@@ -109,7 +103,7 @@ def test_what_was_judged_is_what_evaluate_says(dense):
 def test_the_others_are_of_the_same_runs(claim, dense, monkeypatch):
     out, content = dense
     monkeypatch.setattr(training_runs, "train", pytest.fail)
-    status, other = reproduce(claim, out)
+    status, other = with_page(claim, out)
     assert status == 0 and {run["taken_from"] for run in other["runs"]} == {"cts-dense"}
     assert [run["judged"] for run in other["runs"]] == [run["judged"] for run in content["runs"]]
     assert other["rows"] and "one seed" in other["verdict"] and "Tiny-ImageNet at 64 px" in other["scaled_down"]
@@ -122,7 +116,7 @@ def test_the_others_are_of_the_same_runs(claim, dense, monkeypatch):
 
 @pytest.mark.parametrize("claim", ["cts-fig2", "cts-fig3", "cts-depth", "cts-pca"])
 def test_each_alone(claim, tmp_path):
-    status, content = reproduce(claim, tmp_path, "--only", "vit-tiny/skip/adamw")
+    status, content = with_page(claim, tmp_path, "--only", "vit-tiny/skip/adamw")
     assert status == 0 and len(content["runs"]) == 1 and content["verdict"].startswith("Not decided")
 
 
@@ -186,7 +180,7 @@ def test_sets_that_the_user_gives(tmp_path, capsys):
     data = tmp_path / "data"
     write_set(data / "tiny-imagenet", {"train": 32, "val": 8}, label=lambda i: i % 10, bbox=lambda i: [4, 4, 30, 30])
     words = ["--data", data, "--only", "vit-tiny/skip/adamw"]
-    assert reproduce("cts-dense", tmp_path / "none", *words)[0] == 2
+    assert with_page("cts-dense", tmp_path / "none", *words)[0] == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and VOC in error and PETS in error and "--data" in error
     write_set(
@@ -195,7 +189,7 @@ def test_sets_that_the_user_gives(tmp_path, capsys):
         bbox_source=lambda i: "mask" if i == 0 else "voc2012",
     )  # fmt: skip
     write_set(data / PETS, {"train": 4, "test": 4}, label=lambda i: i, mask=lambda i: _mask(1, 2, 3))
-    status, content = reproduce("cts-dense", tmp_path / "all", *words)
+    status, content = with_page("cts-dense", tmp_path / "all", *words)
     assert status == 0
     (run,) = content["runs"]
     assert run["judged"][VOC]["discovery"]["images"] == 7 and run["judged"][PETS]["discovery"]["images"] == 4
@@ -207,7 +201,7 @@ def test_sets_that_the_user_gives(tmp_path, capsys):
 @pytest.fixture(scope="module")
 def table5(tmp_path_factory):
     out = tmp_path_factory.mktemp("table5")
-    status, content = reproduce("asa-table5", out)
+    status, content = with_page("asa-table5", out)
     assert status == 0
     return out, content
 
@@ -234,7 +228,7 @@ def test_other_fine_tuning_is_other_runs(table5, monkeypatch, capsys):
     out, _ = table5
     small = mae_claim.small
     monkeypatch.setattr(mae_claim, "small", lambda recipe: small(recipe) | {"optim.layer_decay": 0.5})
-    assert reproduce("asa-table5", out)[0] == 2
+    assert with_page("asa-table5", out)[0] == 2
     assert "tuned optim.layer_decay" in capsys.readouterr().err
 
 
@@ -246,7 +240,7 @@ def test_a_pretraining_that_diverges_is_told_and_not_fine_tuned(tmp_path, monkey
         raise Diverged("no finite loss")
 
     monkeypatch.setattr(training_runs, "train", failing)
-    status, content = reproduce("asa-table5", tmp_path, "--only", "dct")
+    status, content = with_page("asa-table5", tmp_path, "--only", "dct")
     (run,) = content["runs"]
     assert status == 0 and run["diverged"] == run["steps"] > 0
     assert run["top1"] is None and not list((tmp_path / "runs").glob("*-tuned"))
@@ -366,6 +360,11 @@ def test_along_rules():
     early = rows["ViT-Tiny, SOAP, CorLoc already at two thirds, less with skips at the end"]
     assert early.value == pytest.approx(2.05 - 3)
     assert along_claims.judge_fig3(runs[:2]).verdict.startswith("Not decided")
+    diverged = {"variant": "vit-tiny/skip/soap", "seed": 2}  # before anything was judged
+    assert along_claims.judge_fig2([diverged, *runs]).rows == fig2.rows
+    assert along_claims.judge_fig3([diverged, *runs]).rows == fig3.rows
+    figures = [section.items[0] for section in dino_page.along_sections({"runs": [diverged, *runs]})]
+    assert [len(figure.data) for figure in figures if isinstance(figure, Figure)] == [4, 4]
 
 
 def test_map_rules():

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from claim_cases import reproduce
 
 import wellcond as wc
 from wellcond import recipes
-from wellcond.cli import main
 from wellcond.config import ReproduceConfig
 from wellcond.data.splits import open_split
 from wellcond.reproduction import (
@@ -41,20 +41,7 @@ CELLS = [
     "skipless-init/adamw",
     "skipless-init/soap",
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def reproduce(claim: str, out: Path, *words, seeds=1):
-    common = ["--quick", "--seeds", str(seeds), "--out", str(out), "--runs", str(out / "runs")]
-    status = main(["reproduce", claim, *common, *map(str, words)])
-    path = out / f"{claim}.json"
-    return status, json.loads(path.read_text()) if path.exists() else {}
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def made_up(variant, values, **more):

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.stats
 import torch
+from claim_cases import reproduce
 from PIL import Image
 
 import wellcond
@@ -50,21 +51,7 @@ TRAINING = [
     jacobian_claim.FIG7TO8,
 ]
 SKIPS = ["cifar10/all-skips", "cifar10/no-ffn-skip", "cifar10/no-sab-skip"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def reproduce(claim, out: Path, *words, seeds=1):
-    """Status and the content of the file, if there is one."""
-    runs = [] if "--runs" in words else ["--runs", str(out / "runs")]
-    status = main(["reproduce", claim, "--quick", "--seeds", str(seeds), "--out", str(out), *runs, *map(str, words)])
-    path = out / f"{claim}.json"
-    return status, json.loads(path.read_text()) if path.exists() else {}
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")

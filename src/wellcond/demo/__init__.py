@@ -40,3 +40,6 @@ def run(config: DemoConfig) -> None:
     path = built.write(page)
     console.print(training.table(stories))
     console.print(f"{time.perf_counter() - begun:.0f} s → {path}", soft_wrap=True, markup=False)
+    console.print(
+        "next, a model of timm on your images: wellcond diagnose vit_tiny_patch16_224 --data FOLDER", markup=False
+    )

@@ -70,7 +70,7 @@ def sections(grayed: Grayed, size: int) -> list[report.Section]:
 def table(grayed: Grayed) -> RichTable:
     """Mean log κ by method and ε, for the terminal."""
     results = grayed.results
-    shown = RichTable(title=f"graying: mean log κ of {len(grayed.names)}", title_justify="left")
+    shown = RichTable(title=f"log κ, mean of {len(grayed.names)} pictures", title_justify="left")
     for heading in ("method", "ε", "before", "after"):
         shown.add_column(heading, justify="left" if heading == "method" else "right")
     for key in SHOWN:

@@ -6,12 +6,11 @@ Numbers that are not finite are None, never inf or nan: JSON has neither, and a 
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from wellcond.blocks import SITES
+from wellcond.diagnosis.storing import Stored
 from wellcond.probes.rows import Row, SiteSpectrum
-
-FORMAT = "wellcond diagnosis 1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +93,10 @@ class Thumbnail:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Stored):
     """The whole of it. `rows` are of the model as it is; `variants` of the same model with skips cut."""
+
+    FORMAT: ClassVar[str] = "wellcond diagnosis 1"
 
     model: str
     num_images: int
@@ -123,26 +124,6 @@ class Diagnosis:
         any limit, whatever the others say.
         """
         return rows_above(self.rows, limit)
-
-    def as_json(self) -> str:
-        """The text that `to_json` writes and `from_json` reads."""
-        from wellcond.diagnosis.storing import text
-
-        return text(self, FORMAT)
-
-    def to_json(self, path: Path | str) -> Path:
-        """Write the whole of it, or nothing; returns where it is. `from_json` gives an equal diagnosis back."""
-        from wellcond.atomic import write_bytes
-
-        write_bytes(Path(path), self.as_json().encode())
-        return Path(path)
-
-    @classmethod
-    def from_json(cls, path_or_text: Path | str) -> "Diagnosis":
-        """From a file or from its text (what begins with a brace); ValueError naming the file and the field."""
-        from wellcond.diagnosis.storing import read
-
-        return read(path_or_text, cls, FORMAT)
 
     def to_html(self, path: Path | str, compare: "Diagnosis | None" = None) -> Path:
         """Write one offline page; with `compare` both diagnoses side by side. Returns where it is."""

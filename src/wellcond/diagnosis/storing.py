@@ -3,12 +3,33 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
+from wellcond.atomic import write_bytes
 from wellcond.config import decode
 from wellcond.results import by_lines
 
 Result = TypeVar("Result")
+
+
+class Stored:
+    """A dataclass that is written to a file and read again; `FORMAT` is what the file calls itself."""
+
+    FORMAT: ClassVar[str]
+
+    def as_json(self) -> str:
+        """The text that `to_json` writes and `from_json` reads."""
+        return text(self, self.FORMAT)
+
+    def to_json(self, path: Path | str) -> Path:
+        """Write the whole of it, or nothing; returns where it is. `from_json` gives an equal one back."""
+        write_bytes(Path(path), self.as_json().encode())
+        return Path(path)
+
+    @classmethod
+    def from_json(cls, path_or_text: Path | str) -> Self:
+        """From a file or from its text (what begins with a brace); ValueError naming the file and the field."""
+        return read(path_or_text, cls, cls.FORMAT)
 
 
 def text(result: Any, form: str) -> str:

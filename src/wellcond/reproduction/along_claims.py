@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
 from .comparing import Number, by_seed, mean_row
-from .dino_cells import EPOCHS, QUICK, SCALED, SCALED_VOC, ahead, ahead_row, cells, claim_of, pairs, told
+from .dino_cells import EPOCHS, QUICK, SCALED, SCALED_VOC, ahead, ahead_row, along_of, cells, claim_of, pairs, told
 from .dino_page import along_sections
 from .experiments import TrainingClaim
 
@@ -31,7 +31,7 @@ def mean_along(what: str) -> Number:
     """Mean over all moments of pre-training."""
 
     def number(run: Run) -> float | None:
-        known = [value for value in run["along"].get(what, []) if value is not None]
+        known = [value for value in along_of(run).get(what, []) if value is not None]
         return sum(known) / len(known) if known else None
 
     return number
@@ -41,7 +41,7 @@ def at(share: float, what: str) -> Number:
     """At the moment nearest to a share of pre-training, the earlier one of two."""
 
     def number(run: Run) -> float | None:
-        epochs, values = run["along"]["epoch"], run["along"].get(what)
+        epochs, values = along_of(run)["epoch"], along_of(run).get(what)
         if not values:
             return None
         return values[min(range(len(epochs)), key=lambda i: (abs(epochs[i] - share * epochs[-1]), i))]
@@ -55,9 +55,9 @@ def judge_fig2(runs: Sequence[Run]) -> Judgement:
         number = mean_along(what)
         for variant in dict.fromkeys(run["variant"] for run in runs):
             if values := list(by_seed(runs, variant, number).values()):
-                curve = next(run["along"] for run in runs if run["variant"] == variant)
-                more = {"epochs": curve["epoch"], "first_seed": curve[what]}
-                rows.append(mean_row(f"{told(variant)}, mIoU of {layers} along the way", "–", values, **more))
+                curve = next(along_of(run) for run in runs if run["variant"] == variant and what in along_of(run))
+                name = f"{told(variant)}, mIoU of {layers} along the way"
+                rows.append(mean_row(name, "–", values, epochs=curve["epoch"], first_seed=curve[what]))
         for name, ours, base in pairs(runs):
             if values := ahead(runs, ours, base, number):
                 row = ahead_row(f"{name}, mIoU of {layers}, without skips less with them", "> 0", values)

@@ -118,6 +118,11 @@ def told(variant: str) -> str:
     return f"{MODELS[model]}, {SKIPS[skips]}, {WORDS[optimizer]}"
 
 
+def along_of(run: Run) -> dict[str, list[Any]]:
+    """What judges said along pre-training, by name, beside its epochs; none of either where the run diverged before."""
+    return run.get("along", {"epoch": []})
+
+
 def pairs(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
     """(name, skipless variant, the same with skips) of every model and optimizer of which there are runs."""
     there = {run["variant"] for run in runs}

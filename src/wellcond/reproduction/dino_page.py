@@ -11,7 +11,7 @@ from PIL import Image
 from ..config.along import TITLES
 from ..report import Figure, Gallery, Picture, Section
 from .claim import Run
-from .dino_cells import SIDE, WHERE, stands_in, told
+from .dino_cells import SIDE, WHERE, along_of, stands_in, told
 from .training_page import COLOURS
 
 HEIGHT = 120  # of a map on the page
@@ -22,9 +22,9 @@ def along_sections(content: dict[str, Any]) -> list[Section]:
     found = []
     for (judge, name), title in TITLES.items():
         what = f"{judge} {name}"
-        runs = [run for run in content["runs"] if what in run["along"]]
+        runs = [run for run in content["runs"] if what in along_of(run)]
         if runs:
-            figure = _lines(runs, lambda run, what=what: (run["along"]["epoch"], run["along"][what]), "epoch", title)
+            figure = _lines(runs, lambda run, what=what: (along_of(run)["epoch"], along_of(run)[what]), "epoch", title)
             found.append(Section(title=f"{title}, along pre-training", items=[figure]))
     return found
 

@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from wellcond.diagnosis.result import Finding, Thumbnail, rows_above
+from wellcond.diagnosis.storing import Stored
 from wellcond.probes.rows import Row
-
-FORMAT = "wellcond verification 1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verification:
+class Verification(Stored):
     """Rows of every block, a verdict in one sentence, findings.
 
     Sites and quantities of the weights (num_images 0; mean and deviation over heads, where there are several):
@@ -29,6 +28,8 @@ class Verification:
     - `jacobian` of attention, on the first image: log_kappa; log_kappa_at_least, where that is not resolved; σ_max(E),
       σ_max(B), σ_min(B) and log_kappa_bound of Proposition 2, None where it gives none.
     """
+
+    FORMAT: ClassVar[str] = "wellcond verification 1"
 
     model: str
     verdict: str
@@ -58,26 +59,6 @@ class Verification:
     def above(self, limit: float) -> list[Row]:
         """As `Diagnosis.above`: rows of log κ at the sites of the blocks that exceed `limit`, worst first."""
         return rows_above(self.rows, limit)
-
-    def as_json(self) -> str:
-        """The text that `to_json` writes and `from_json` reads."""
-        from wellcond.diagnosis.storing import text
-
-        return text(self, FORMAT)
-
-    def to_json(self, path: Path | str) -> Path:
-        """Write the whole of it, or nothing; returns where it is. `from_json` gives an equal verification back."""
-        from wellcond.atomic import write_bytes
-
-        write_bytes(Path(path), self.as_json().encode())
-        return Path(path)
-
-    @classmethod
-    def from_json(cls, path_or_text: Path | str) -> "Verification":
-        """From a file or from its text; ValueError naming the file and the field."""
-        from wellcond.diagnosis.storing import read
-
-        return read(path_or_text, cls, FORMAT)
 
     def to_html(self, path: Path | str) -> Path:
         """Write one offline page; returns where it is."""
