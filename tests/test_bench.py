@@ -55,12 +55,27 @@ def test_interleave_rotates_and_takes_medians():
     fake = FakeTime()
     calls = {"plain": fake.call("plain", 99, 10, 10, 40), "gray": fake.call("gray", 99, 11, 12, 13)}
     timings = timing.interleave(calls, rounds=3, warmup=1, clock=fake.clock())
-    assert fake.order == ["plain", "gray", "plain", "gray", "gray", "plain", "plain", "gray"]
+    assert fake.order == ["plain", "gray", "plain", "gray", "gray", "plain", "gray", "plain"]
     assert timings["plain"].median == pytest.approx(10)
     assert timings["gray"].quartiles == pytest.approx((11.5, 12.5))
     row = timing.timing_row(timings["gray"], timings["plain"])
     assert row["ratio"] == pytest.approx(1.2)
     assert row["ratio_ci"][0] <= row["ratio"] <= row["ratio_ci"][1]
+
+
+def test_interleave_changes_who_comes_before_whom():
+    fake = FakeTime()
+    calls = {name: fake.call(name, *[1] * 7) for name in "abc"}
+    timing.interleave(calls, rounds=6, warmup=0, clock=fake.clock())
+    rounds = ["".join(fake.order[first : first + 3]) for first in range(0, 18, 3)]
+    assert rounds == ["abc", "bca", "cab", "cba", "acb", "bac"]
+
+
+def test_calls_in_a_row_are_one_sample():
+    fake = FakeTime()
+    calls = {"plain": fake.call("plain", 1, 2, 3, 8, 8, 8)}
+    clock = timing.HostClock(now=lambda: fake.seconds, in_a_row=3)
+    assert timing.interleave(calls, rounds=2, warmup=0, clock=clock)["plain"].samples == pytest.approx([2, 8])
 
 
 def test_slow_variants_take_part_in_some_rounds():

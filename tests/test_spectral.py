@@ -146,6 +146,21 @@ def test_leading_dimensions(leading, name):
         np.testing.assert_allclose(got.numpy(), getattr(oracles, name)(X.numpy()), rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["random", "deficient", "zero", "with gradient", "bfloat16"])
+def test_one_small_matrix_is_as_in_a_batch(kind):
+    """A single one takes a shorter way: floats instead of arrays."""
+    X = torch.randn(17, 9, generator=torch.Generator().manual_seed(0))
+    X = {"deficient": X @ torch.ones(9, 9), "zero": 0 * X, "bfloat16": X.bfloat16()}.get(kind, X)
+    X = X.requires_grad_() if kind == "with gradient" else X
+    for log in (False, True):
+        one, batch = wc.condition_number(X, log), wc.condition_number(torch.stack([X, X]), log)
+        assert one.shape == () and one.dtype == batch.dtype and not one.requires_grad
+        torch.testing.assert_close(one.expand(2), batch, equal_nan=True, rtol=1e-6, atol=0)
+    assert torch.equal(wc.numerical_floor(X).expand(2), wc.numerical_floor(torch.stack([X, X])))
+    with pytest.raises(ValueError, match="NaN or inf"):
+        wc.condition_number(torch.full((2, 3), torch.inf))
+
+
 def test_views_are_read_and_not_written():
     X = torch.randn(5, 9, 4).transpose(-1, -2)[::2]
     before = X.clone()

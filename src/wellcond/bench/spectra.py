@@ -28,6 +28,7 @@ class Repeats:
     rounds: int
     torch_every: int
     num_checked: int
+    in_a_row: int = 1  # calls of a round, on the CPU
 
 
 def condition(X: Tensor, repeats: Repeats) -> list[dict[str, Any]]:
@@ -115,7 +116,7 @@ def _compare(
     """Time ``calls``, the first of which is torch's, and put the errors beside the times."""
     baseline = next(iter(calls))
     every = {baseline: repeats.torch_every}
-    timings = interleave(calls, rounds=repeats.rounds, clock=clock_for(X.device.type), every=every)
+    timings = interleave(calls, rounds=repeats.rounds, clock=clock_for(X.device.type, repeats.in_a_row), every=every)
     shape = "×".join(map(str, X.shape))
     dtype = str(X.dtype).removeprefix("torch.")
     rows = []

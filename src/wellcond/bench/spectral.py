@@ -79,13 +79,15 @@ def _sizes(part: str, config: BenchConfig) -> list[tuple[int, tuple[int, int]]]:
 
 
 def _repeats(config: BenchConfig, num_entries: int) -> Any:
-    """A call of a few dozen microseconds is timed more often: any interrupt is as long as it."""
+    """Calls of a few dozen microseconds are timed more often and some in a row: any interrupt is as long as one."""
     from .spectra import Repeats
 
     if config.quick:
         return Repeats(rounds=3, torch_every=1, num_checked=2)
     if config.device == "cpu":
-        return Repeats(rounds=301 if num_entries < 10_000 else 11, torch_every=1, num_checked=8)
+        tiny = num_entries < 10_000
+        rounds, in_a_row = (101, 20) if tiny else (21, 1)
+        return Repeats(rounds=rounds, torch_every=1, num_checked=8, in_a_row=in_a_row)
     return Repeats(rounds=30, torch_every=8, num_checked=32)
 
 

@@ -1,9 +1,9 @@
 """Interleaved medians: every variant once a round, many rounds, so that drift hits all of them alike.
 
 A GPU warms up and changes its clocks during a run; timing variant after variant gives that drift to
-whichever came last. Here each round runs every variant once, in an order that rotates, and a variant's time
-is the median over rounds. Ratios to the baseline come with a bootstrap 95 % interval over rounds (Efron's
-percentile interval): a difference that is smaller than the interval is noise.
+whichever came last. Here each round runs every variant once, in an order that rotates and turns round, and a
+variant's time is the median over rounds. Ratios to the baseline come with a bootstrap 95 % interval over rounds
+(Efron's percentile interval): a difference that is smaller than the interval is noise.
 """
 
 import time
@@ -27,18 +27,23 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """Wall time of synchronous (CPU) work. ``now`` returns seconds."""
+    """Wall time of synchronous (CPU) work. ``now`` returns seconds.
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter):
-        self.now = now
+    A sample is the mean of ``in_a_row`` calls: of microseconds, a single one would time what the variant before it
+    left in the caches.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter, in_a_row: int = 1):
+        self.now, self.in_a_row = now, in_a_row
 
     def begin_round(self) -> None:
         pass
 
     def measure(self, call: Call) -> float:
         start = self.now()
-        call()
-        return (self.now() - start) * 1e3
+        for _ in range(self.in_a_row):
+            call()
+        return (self.now() - start) * 1e3 / self.in_a_row
 
     def end_round(self, marks: Sequence[float]) -> list[float]:
         return list(marks)
@@ -73,9 +78,9 @@ class CudaClock:
         return [start.elapsed_time(end) for start, end in marks]
 
 
-def clock_for(device: str) -> Clock:
-    """The clock that tells the truth on ``device`` ("cpu", "cuda", "cuda:0")."""
-    return CudaClock() if device.startswith("cuda") else HostClock()
+def clock_for(device: str, in_a_row: int = 1) -> Clock:
+    """The clock that tells the truth on ``device`` ("cpu", "cuda", "cuda:0"); a host's takes calls ``in_a_row``."""
+    return CudaClock() if device.startswith("cuda") else HostClock(in_a_row=in_a_row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +124,10 @@ def interleave(
                 calls[name]()
     timings = {name: Timing(name=name) for name in names}
     for turn in range(rounds):
-        shift = turn % len(names)
+        cycle, shift = divmod(turn, len(names))
         order = [n for n in names[shift:] + names[:shift] if turn % every.get(n, 1) == 0]
+        if cycle % 2:
+            order.reverse()  # who comes before whom changes, too
         clock.begin_round()
         marks = [clock.measure(calls[name]) for name in order]
         for name, milliseconds in zip(order, clock.end_round(marks), strict=True):

@@ -37,7 +37,7 @@ def singular_values(X: Tensor) -> Tensor:
     >>> singular_values(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
     tensor([4., 3.])
     """
-    return _answer(_spectrum(X)[0], X)
+    return _answer(_singular(X), X)
 
 
 def condition_number(X: Tensor, log: bool = False) -> Tensor:
@@ -52,10 +52,9 @@ def condition_number(X: Tensor, log: bool = False) -> Tensor:
     >>> condition_number(torch.ones(3, 2), log=True)
     tensor(inf)
     """
-    sigma, floor = _spectrum(X)
-    xp = _module(sigma)
-    top, bottom = sigma[..., 0], sigma[..., -1]
-    kept = bottom > floor
+    top, bottom, length = _extremes(X)
+    xp = _module(top)
+    kept = bottom > _floor(X, top, length)
     kappa = xp.where(kept, top / xp.where(kept, bottom, 1.0), xp.inf)
     kappa = xp.where(top > 0, kappa, xp.nan)  # also where top is nan
     return _answer(xp.log(kappa) if log else kappa, X)
@@ -67,7 +66,7 @@ def effective_rank(X: Tensor) -> Tensor:
     >>> effective_rank(torch.eye(4))
     tensor(4.)
     """
-    sigma, _ = _spectrum(X)
+    sigma = _singular(X)
     xp = _module(sigma)
     total = sigma.sum(-1)[..., None]
     p = sigma / xp.where(total == 0, xp.nan, total)
@@ -80,7 +79,7 @@ def stable_rank(X: Tensor) -> Tensor:
     >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0])))
     tensor(1.2500)
     """
-    sigma, _ = _spectrum(X)
+    sigma = _singular(X)
     top = sigma[..., :1]
     share = sigma / _module(sigma).where(top == 0, math.nan, top)
     return _answer((share * share).sum(-1), X)
@@ -92,8 +91,8 @@ def numerical_floor(X: Tensor) -> Tensor:
     >>> numerical_floor(torch.ones(3, 2))
     tensor(1)
     """
-    sigma, floor = _spectrum(X)
-    return _tensor((sigma <= floor[..., None]).sum(-1), X)
+    sigma = _singular(X)
+    return _tensor((~_kept(X, sigma)).sum(-1), X)
 
 
 @overload
@@ -145,13 +144,17 @@ def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Value
         raise ValueError(
             f"f returned {got}; it must map singular values {tuple(given.shape)} to a real tensor of that shape"
         )
-    values = values.detach()
-    return values.reshape(sigma.shape) if isinstance(sigma, Tensor) else values.numpy().reshape(sigma.shape)
+    if isinstance(sigma, Tensor):
+        return values.detach().reshape(sigma.shape)
+    return values.numpy(force=values.requires_grad).reshape(sigma.shape)
 
 
 def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> None:
     """ValueError where f of a singular value above the floor is not finite; only on the CPU, as in `_check_entries`."""
     if X.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    every = values.ravel()
+    if math.isfinite(every.dot(every)):  # the usual case, in one pass
         return
     wrong = kept & ~_module(sigma).isfinite(values)
     if wrong.any():
@@ -163,7 +166,7 @@ def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
     """A true SVD; every σ drifts by a share of σ_max."""
     flat, finite = _without_nan(X)
     U, sigma, Vh = torch.linalg.svd(flat, full_matrices=False)
-    kept, values = sigma > _floor(X, sigma)[..., None], _values_of(f, sigma, X)
+    kept, values = _kept(X, sigma), _values_of(f, sigma, X)
     mapped = torch.where(kept, values, sigma)
     Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan).reshape(X.shape)
     return Y, sigma, kept, values, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
@@ -175,7 +178,7 @@ def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
     eigenvalues, V = use.eigh(flat)
     squares = _descending(eigenvalues)
     sigma = squares**0.5
-    kept = sigma > _floor(X, sigma)[..., None]
+    kept = _kept(X, sigma)
     values = _values_of(f, sigma, X)
     gain = xp.where(kept, values / xp.where(kept, sigma, 1.0), 1.0)
     Y = use.rebuild(V, _turned(gain), flat, X)  # the columns of V ascend
@@ -261,40 +264,55 @@ def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
 
     For rooms that need the floor itself; `singular_values` and `numerical_floor` are the public names.
     """
-    sigma, floor = _spectrum(X)
-    return _tensor(sigma, X), _tensor(floor, X)
+    sigma = _singular(X)
+    return _tensor(sigma, X), _tensor(_floor(X, sigma[..., 0], _length(sigma)), X)
 
 
-def _spectrum(X: Tensor) -> tuple[Values, Values]:
-    """`spectrum` of X (…, n, d) as (B, m) and (B,), in the arithmetic that suits X."""
+def _singular(X: Tensor) -> Values:
+    """Singular values of X (…, n, d) as (B, m), float64, descending, in the arithmetic that suits X."""
     use = _checked(X)
     if X.dtype == torch.float64:
         flat, finite = _without_nan(X)
-        sigma = use.values(torch.where(finite[..., 0], torch.linalg.svdvals(flat), torch.nan))
-    else:
-        sigma = _descending(use.eigvalsh(use.flat(X))) ** 0.5
-    return sigma, _floor(X, sigma)
+        return use.values(torch.where(finite[..., 0], torch.linalg.svdvals(flat), torch.nan))
+    return _descending(use.eigvalsh(use.flat(X))) ** 0.5
 
 
-def _floor(X: Tensor, sigma: Values) -> Values:
-    """Singular values of X at or under this are rounding noise; σ (B, m) → (B,)."""
+def _extremes(X: Tensor) -> tuple[Values, Values, Values]:
+    """(σ_max, σ_min, ‖X‖_F) of X, (B,) each; of a single small matrix floats, whose formulas cost a tenth."""
+    if _checked(X) is arithmetic.NUMPY and X.dtype != torch.float64 and X.numel() == X.shape[-2] * X.shape[-1]:
+        return arithmetic.extremes_of_one(X)
+    sigma = _singular(X)
+    return sigma[..., 0], sigma[..., -1], _length(sigma)
+
+
+def _kept(X: Tensor, sigma: Values) -> Values:
+    """Which singular values (B, m) of X lie above the floor."""
+    if len(sigma) == 1 and isinstance(sigma, np.ndarray):
+        return sigma > _floor(X, float(sigma[0, 0]), math.sqrt(sigma[0].dot(sigma[0])))
+    return sigma > _floor(X, sigma[..., 0], _length(sigma))[..., None]
+
+
+def _floor(X: Tensor, top: Values, length: Values) -> Values:
+    """Singular values of X at or under this are rounding noise; σ_max and ‖X‖_F (B,) → (B,)."""
     n, d = X.shape[-2:]
-    top = sigma[..., 0]
     if X.dtype == torch.float64:
         return _EPS64 * max(n, d) * top
     # Entries rounded to float32 carry a random error matrix of norm about eps ‖X‖_F (1/√n + 1/√d) / √12; a
     # product that was accumulated in float32 a few times that.
-    rounding = 2 * _EPS32 * (n**-0.5 + d**-0.5) * _length(sigma)
-    return _module(sigma).maximum(math.sqrt(_EPS64 * max(n, d)) * top, rounding)
+    rounding = 2 * _EPS32 * (n**-0.5 + d**-0.5) * length
+    return _module(top).maximum(math.sqrt(_EPS64 * max(n, d)) * top, rounding)
 
 
 def _module(values: Values) -> Any:
+    if isinstance(values, float):
+        return arithmetic.FLOATS
     return torch if isinstance(values, Tensor) else np
 
 
 def _descending(eigenvalues: Values) -> Values:
     """Ascending eigenvalues turned round, none under zero; NaN stays."""
-    return _turned(_module(eigenvalues).where(eigenvalues < 0, 0.0, eigenvalues))
+    at_least = eigenvalues.clamp_min(0.0) if isinstance(eigenvalues, Tensor) else np.maximum(eigenvalues, 0.0)
+    return _turned(at_least)
 
 
 def _turned(values: Values) -> Values:
@@ -313,6 +331,9 @@ def _tensor(values: Values, X: Tensor) -> Tensor:
 
 def _answer(values: Values, X: Tensor) -> Tensor:
     """`_tensor`, float64 for float64 input, else float32."""
+    dtype = torch.float64 if X.dtype == torch.float64 else torch.float32
+    if isinstance(values, float):
+        return torch.full(X.shape[:-2], values, dtype=dtype)
     if isinstance(values, Tensor):
-        return _tensor(values.to(torch.float64 if X.dtype == torch.float64 else torch.float32), X)
+        return _tensor(values.to(dtype), X)
     return _tensor(values if X.dtype == torch.float64 else values.astype(np.float32), X)

@@ -11,7 +11,7 @@ Legend: X is (B, n, d), m = min(n, d); "X Xᵀ" and "F X" stand for Xᵀ X and X
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,15 @@ def of(X: Tensor) -> Arithmetic:
     """The quickest arithmetic for X (…, n, d)."""
     if X.device.type != "cpu" or not eigen.is_plain(X):
         return TORCH
-    n, d = X.shape[-2:]
+    *_, n, d = X.shape
     return NUMPY if X.numel() <= _FEW_ENTRIES and n * d * min(n, d) <= _FEW_PRODUCTS else BOTH
+
+
+def _choose(condition: bool, this: float, other: float) -> float:
+    return this if condition else other
+
+
+FLOATS = SimpleNamespace(where=_choose, maximum=max, log=math.log, inf=math.inf, nan=math.nan)  # `xp` of one number
 
 
 def _same(values: Tensor) -> Tensor:
@@ -51,7 +58,7 @@ def _same(values: Tensor) -> Tensor:
 
 
 def _numbers(values: Tensor) -> np.ndarray:
-    return values.detach().numpy()
+    return values.numpy(force=values.requires_grad)
 
 
 def _flat(X: Tensor) -> Tensor:
@@ -92,16 +99,31 @@ def not_finite(name: str) -> ValueError:
 
 
 def _small_flat(X: Tensor) -> np.ndarray:
-    """Checked, too: the square of a float32 number is finite in float64 if the number is."""
+    rows = _small_rows(X)[0]
+    return rows if rows.ndim == 3 else rows.reshape(math.prod(rows.shape[:-2]), *rows.shape[-2:])
+
+
+def _small_rows(X: Tensor) -> tuple[np.ndarray, float]:
+    """X in float64 and the sum of its squares, which is finite if all entries are: ValueError where they are not."""
     rows = _numbers(X if X.dtype == torch.float32 else X.float()).astype(np.float64)
-    entries = rows.reshape(-1)
-    if not math.isfinite(entries.dot(entries)):
+    entries = rows.ravel()
+    squares = float(entries.dot(entries))
+    if not math.isfinite(squares):
         raise not_finite("X")
-    return rows.reshape(math.prod(rows.shape[:-2]), *rows.shape[-2:])
+    return rows, squares
+
+
+def extremes_of_one(X: Tensor) -> tuple[float, float, float]:
+    """(σ_max, σ_min, ‖X‖_F) of a single small matrix (…, n, d): what κ needs."""
+    rows, squares = _small_rows(X)
+    eigenvalues = np.linalg.eigvalsh(_small_gram(rows)).ravel()
+    top, bottom = float(eigenvalues[-1]), float(eigenvalues[0])
+    return math.sqrt(max(top, 0.0)), math.sqrt(max(bottom, 0.0)), math.sqrt(squares)
 
 
 def _small_gram(X: np.ndarray) -> np.ndarray:
-    return X @ X.swapaxes(-1, -2) if X.shape[-2] <= X.shape[-1] else X.swapaxes(-1, -2) @ X
+    turned = X.swapaxes(-1, -2)
+    return X @ turned if X.shape[-2] <= X.shape[-1] else turned @ X
 
 
 def _small_rebuild(V: np.ndarray, gain: np.ndarray, flat: np.ndarray, X: Tensor) -> Tensor:
