@@ -25,6 +25,7 @@ from wellcond.config import (
     from_json,
     to_json,
 )
+from wellcond.reproduction.experiments import identity
 
 paths = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])).map(Path)
 
@@ -182,6 +183,14 @@ def test_changed_fields_are_named_to_the_leaf():
         "seed": (0, 3),
     }
     assert "data.workers" in MAY_CHANGE and "seed" not in MAY_CHANGE
+
+
+def test_whole_numbers_for_fractions_resume_and_share_runs():
+    """warmup_epochs=1 comes back from a run's folder as 1.0."""
+    written = dataclasses.replace(TRAIN, optim=OptimConfig(warmup_epochs=1, clip=3))
+    read = from_json(to_json(written), TrainConfig)
+    assert changed_fields(read, written) == {} and identity(read) == identity(written)
+    assert changed_fields(TRAIN, dataclasses.replace(TRAIN, seed=False)) == {"seed": (0, False)}
 
 
 def test_what_may_change_are_fields():

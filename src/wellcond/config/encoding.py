@@ -63,6 +63,8 @@ def changed_fields(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
     >>> from wellcond.config import DemoConfig
     >>> changed_fields(DemoConfig(), DemoConfig(count=3))
     {'count': (4, 3)}
+
+    5 and 5.0 are the same: which of them a user wrote does not survive JSON. 1 and True are not.
     """
     if type(old) is not type(new):
         return {"": (old, new)}
@@ -71,7 +73,7 @@ def changed_fields(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
         before, after = getattr(old, field.name), getattr(new, field.name)
         if dataclasses.is_dataclass(before) and type(before) is type(after):
             changed |= {f"{field.name}.{name}": pair for name, pair in changed_fields(before, after).items()}
-        elif before != after or type(before) is not type(after):  # 1 is not True
+        elif before != after or isinstance(before, bool) is not isinstance(after, bool):
             changed[field.name] = (before, after)
     return changed
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import recipes
-from ..config import MAY_CHANGE, ReproduceConfig, TrainConfig
+from ..config import MAY_CHANGE, ReproduceConfig, TrainConfig, from_json, to_json
 from ..report import Section
 from . import pictures
 from .claim import Claim, Judgement, Run
@@ -134,7 +134,8 @@ def essence(config: Any, prefix: str = "") -> dict[str, Any]:
 
 def identity(config: TrainConfig) -> str:
     """Twelve digits that two configs share if their runs are the same but for the seed."""
-    return hashlib.sha256(json.dumps(essence(config), sort_keys=True).encode()).hexdigest()[:12]
+    read = from_json(to_json(config), TrainConfig)  # 5 epochs of warm-up become 5.0
+    return hashlib.sha256(json.dumps(essence(read), sort_keys=True).encode()).hexdigest()[:12]
 
 
 @cache
