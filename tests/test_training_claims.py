@@ -236,6 +236,14 @@ def test_claims_share_runs(straight, tmp_path, monkeypatch):
     _, content = reproduce("asa-fig7-8", tmp_path)
     assert len(called) == 2 and set(content["runs"][0]["jacobian"]["spectra"]) == set(jacobian_claim.SWEEP)
     assert content["runs"][0]["jacobian"]["n"] == 17
+    table2 = json.loads((tmp_path / "asa-table2.json").read_text())
+    elsewhere = {"commit": "abc", "hardware": {"gpu": "another"}}
+    table2["runs"] = [run | elsewhere for run in table2["runs"]]
+    (tmp_path / "asa-table2.json").write_text(json.dumps(table2))
+    for name in ("asa-table3", "asa-fig7-8"):
+        (tmp_path / f"{name}.json").unlink()
+    _, content = reproduce("asa-table3", tmp_path, "--only", "none", "dct/0.95")
+    assert len(called) == 2 and elsewhere.items() <= content.items(), "nothing was measured here"
 
 
 def test_pictures_are_opened_once(tmp_path, monkeypatch):
@@ -522,6 +530,27 @@ def test_the_jacobian_of_a_trained_model_is_numpys(tmp_path):
     sigma = np.linalg.svd(J.numpy(), compute_uv=False)
     assert found["log_kappa"] == pytest.approx(math.log(sigma[0] / sigma[-1]), rel=1e-3)
     assert found["log_sigma"][50] == pytest.approx(np.log(np.median(sigma) / sigma[0]), abs=1e-2)
+
+
+def test_jacobian_rules():
+    """Without graying κ may be infinite in float64: then 99 % of the spectrum decides, by the same rule."""
+
+    def run(seed, worst):
+        logs = {name: -18.0 - i / 10 - seed / 100 for i, name in enumerate(("svd/0.5", "svd/0.7", "none"))}
+        logs |= {"dct/0.95": -18.2, "dct/0.85": -18.2 + (-1) ** seed}
+        spectra = {name: {"log_kappa": 25.0, "log_sigma": [0.0] * 99 + [value, -30.0]} for name, value in logs.items()}
+        spectra["none"]["log_kappa"] = worst
+        return {"variant": "softmax/none", "seed": seed, "jacobian": {"spectra": spectra}}
+
+    told = jacobian_claim.judge([run(seed, None) for seed in range(3)]).verdict
+    infinite = "not decided, infinite without graying"
+    assert told == (
+        f"The Jacobian is better conditioned — log κ of the Jacobian: svd {infinite}, dct {infinite}; "
+        "log κ of 99 % of it: svd reproduced, dct not shown."
+    )
+    assert (
+        "log κ of the Jacobian: svd reproduced" in jacobian_claim.judge([run(s, 26.0 + s / 9) for s in (0, 1)]).verdict
+    )
 
 
 def test_step_time_reads_the_benchmark(tmp_path, capsys):

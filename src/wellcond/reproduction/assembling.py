@@ -40,7 +40,8 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     num_new = len(others.keys() - runs.keys())
     runs, origin = others | runs, origin or elsewhere
     wanted = [(v, s) for s in range(config.seeds) for v in portions.chosen(claim, config)]
-    runs |= portions.shared(claim, config, [key for key in wanted if key not in runs])
+    shared = portions.shared(claim, config, [key for key in wanted if key not in runs])
+    runs |= shared
     portions.check_pictures(runs.values())
     console = Console(highlight=False)
     if config.collect:
@@ -48,6 +49,8 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     missing = [] if config.collect else [key for key in wanted if key not in runs]
     if missing or not origin:
         origin = {**results.origin("", claim.device), "device": claim.device, **claim.origin}
+    if shared and not missing and len(shared) == len(runs):  # nothing was measured for this claim
+        origin |= {name: next(iter(shared.values()))[name] for name in ("commit", "hardware", "date")}
     told = "" if missing else origin.pop("command", "")  # the command that measured, not the one that looks again
 
     def write() -> dict[str, Any]:
