@@ -16,6 +16,7 @@ NAMES = (
     "fashion-mnist-vit-tiny",
     "tiny-imagenet-vit-tiny",
     "tiny-imagenet-vit-tiny-p4",
+    "tiny-imagenet-vit-tiny-strong",
     "cifar10-convmixer-tiny",
     "tiny-imagenet-convmixer-tiny",
     "tiny-imagenet-swin",

@@ -41,6 +41,7 @@ RECIPES = {
     "fashion-mnist-vit-tiny": Recipe(small.fashion_mnist_vit_tiny, "Fig. 1c"),
     "tiny-imagenet-vit-tiny": Recipe(small.tiny_imagenet_vit_tiny, "Figs. 1c, 2, Table 2"),
     "tiny-imagenet-vit-tiny-p4": Recipe(small.tiny_imagenet_vit_tiny_p4, "Table 2, Figs. 1b, 3-8"),
+    "tiny-imagenet-vit-tiny-strong": Recipe(small.tiny_imagenet_vit_tiny_strong, "Table 2"),
     "cifar10-convmixer-tiny": Recipe(families.cifar10_convmixer_tiny, "Fig. 6"),
     "tiny-imagenet-convmixer-tiny": Recipe(families.tiny_imagenet_convmixer_tiny, "Fig. 6"),
     "tiny-imagenet-swin": Recipe(families.tiny_imagenet_swin, "Table 4"),

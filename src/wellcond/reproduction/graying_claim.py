@@ -5,6 +5,9 @@ multiply back by the largest singular value and so normalises every image; wheth
 from contrast is asked by two control rows for each method: *literal* (rescale=False) and *contrast* (the norm of the
 ungrayed tokens is kept).
 
+The recipe was chosen before; its ungrayed model overfits and stays under the paper's 43.0. *softmax-strong* is
+regularized as DeiT, with and without graying.
+
 Rule, written down before the runs, of this claim and of asa-table3 and asa-table4: a gain is reproduced if
 the whole 95 % interval of the difference to the ungrayed model, seed by seed, lies above 0; not reproduced if it lies
 under 0; else not shown. It is there *at the same contrast* if the contrast-matched control gains, too.
@@ -21,7 +24,7 @@ from .training_page import accuracy_sections
 
 EPSILON = {"svd": 0.7, "dct": 0.95}
 VIT = "tiny-imagenet-vit-tiny"
-EPOCHS, LONG = 60, 200
+EPOCHS, STRONG_EPOCHS = 60, 100
 CONTROLS: dict[str, bool | str] = {"literal": False, "contrast": "contrast"}
 
 
@@ -42,7 +45,7 @@ PAPER2 = {
 }
 PAPER2 |= {
     f"softmax-{more}/{method}": PAPER2[f"softmax/{method}"]
-    for more in ("p4", "long")
+    for more in ("p4", "strong")
     for method in ("none", "svd", "dct")
 }
 
@@ -56,7 +59,9 @@ def _table2() -> dict[str, Experiment]:
     for method in ("none", "svd", "dct"):
         graying = {} if method == "none" else grayed(method)
         found[f"softmax-p4/{method}"] = Experiment(recipe=f"{VIT}-p4", changes=graying)
-        found[f"softmax-long/{method}"] = Experiment(recipe=VIT, changes={**graying, "epochs": LONG})
+        found[f"softmax-strong/{method}"] = Experiment(
+            recipe=f"{VIT}-strong", changes={**graying, "epochs": STRONG_EPOCHS}
+        )
     for method in ("svd", "dct"):
         for control, rescale in CONTROLS.items():
             found[f"softmax/{method}-{control}"] = Experiment(recipe=VIT, changes=grayed(method, rescale=rescale))
@@ -114,7 +119,7 @@ TABLE2 = TrainingClaim(
     ),
     scaled_down=(
         f"Patch 8 (64 tokens, k = 8) instead of 256 tokens and k = 16, {EPOCHS} epochs; softmax-p4 has the 256 tokens, "
-        f"softmax-long the {LONG} epochs."
+        f"softmax-strong {STRONG_EPOCHS} epochs with mixup, cutmix, erasing, label smoothing and dropped paths."
     ),
     experiments=_table2(),
     quick=("softmax/none", "softmax/svd", "softmax/dct", "softmax/dct-contrast", "linear/none", "linear/dct"),
