@@ -81,7 +81,7 @@ def train_variants(base: TrainConfig, out: Path, console: Console) -> dict[str, 
     if left:
         console.print(f"training {len(left)} small ViT{'' if len(left) == 1 else 's'} on {size} generated pictures")
         train_all(left, console)
-    return {name: read(job.out) for name, job in jobs.items()}
+    return {name: replace(read(job.out), title=name) for name, job in jobs.items()}
 
 
 def runs_folder(base: TrainConfig) -> str:
