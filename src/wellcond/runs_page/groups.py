@@ -12,7 +12,7 @@ from wellcond.runs_page.reading import Story
 # One meaning, one colour, in every report: gray as it is, red attention, violet MLP, blue SVD, orange DCT.
 ATTENTION, MLP = "#bd362d", "#6c5fe0"
 OTHERS = ("#17786f", "#b8589e", "#7a8b2d", "#2b9cb8", "#a8703c", "#5f6b7a")
-WIDTH = 48  # of a name in a legend: two stand beside each other, one fits a phone
+WIDTH = 56  # of a name in a legend; longer ones lose their middle
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
