@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from wellcond import doctor
+from wellcond import doctor, extras
 from wellcond.cli import main
 from wellcond.doctor import machine, packages, storage
 from wellcond.doctor.findings import Finding
@@ -92,7 +92,7 @@ def test_packages_that_are_missing_or_old_are_fatal_and_extras_have_their_line(c
     assert found["extras"]["dev"]["missing"] == []
     assert main(["doctor"]) == 1
     shown = capsys.readouterr().out
-    assert "install '.[hub]' (missing: no-such-extra)" in " ".join(shown.split())
+    assert "install -e '.[hub]' (missing: no-such-extra)" in " ".join(shown.split())
     assert "warning: no-such-thing is missing, wellcond needs no-such-thing>=2" in shown
 
 
@@ -102,8 +102,8 @@ def test_an_extra_is_one_of_ours_and_comes_from_the_checkout():
     texts = [path.read_text() for path in (*sources, ROOT / "README.md")]
     assert not any("wellcond[" in text for text in texts)
     named = {name for text in texts for name in re.findall(r"\binstall\(['\"](\w+)['\"]\)|'\.\[(\w+)\]'", text)}
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {"app", "hub"} < {a or b for a, b in named} <= extras.keys()
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"app", "hub"} < {a or b for a, b in named} <= known.keys()
 
 
 def test_an_extra_goes_to_the_python_that_asks_for_it(tmp_path, monkeypatch):
@@ -113,10 +113,11 @@ def test_an_extra_goes_to_the_python_that_asks_for_it(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "my env" / "bin" / "python"))
-    assert install("app").endswith("bin/python' -m pip install '.[app]'")
+    assert install("app").endswith("bin/python' -m pip install -e '.[app]'")
     monkeypatch.chdir(tmp_path)
-    assert install("app") == "in wellcond's checkout say 'my env/bin/python' -m pip install '.[app]'"
+    assert install("app") == "in wellcond's checkout say 'my env/bin/python' -m pip install -e '.[app]'"
     monkeypatch.setenv("PATH", str(tmp_path / "my env" / "bin"))
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)  # a copy in site-packages
     assert install("app") == "in wellcond's checkout say pip install '.[app]'"
 
 

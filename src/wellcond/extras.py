@@ -8,13 +8,17 @@ import shutil
 import sys
 from pathlib import Path
 
+CHECKOUT = Path(__file__).parents[2]
+
 
 def install(extra: str) -> str:
+    """What to type; `-e` where the package is used as it lies in its checkout, which a copy would come before.
+
+    >>> install("app").endswith("'.[app]'")
+    True
     """
-    >>> install("app").partition("pip ")[2]
-    "install '.[app]'"
-    """
-    return f"in wellcond's checkout say {_pip()} install '.[{extra}]'"
+    editable = "-e " if (CHECKOUT / "pyproject.toml").is_file() else ""
+    return f"in wellcond's checkout say {_pip()} install {editable}'.[{extra}]'"
 
 
 def _pip() -> str:
