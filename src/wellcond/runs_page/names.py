@@ -56,7 +56,7 @@ def folder(names: Sequence[str]) -> str:
 def words(values: Mapping[str, Any]) -> list[str]:
     """Fields and their values as they are typed; a switch that is off, and what is as ever, go without saying."""
     left = dict(values)
-    skips = tuple(bool(left.pop(name, False)) for name in SKIPS)
+    skips = bool(left.pop(SKIPS[0], False)), bool(left.pop(SKIPS[1], False))
     said = [CUT[skips]] if skips in CUT else []
     if left.get(GRAYING + "method") == "none":
         left = {name: value for name, value in left.items() if not name.startswith(GRAYING)}
