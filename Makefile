@@ -31,6 +31,7 @@ picture: $(STAMP)         ## README's picture, from computed numbers
 
 docs: $(STAMP)            ## the site: site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: it would not count the warnings
+	@echo "open site/index.html; to search in it, $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
 clean:
 	rm -rf $(VENV) .venv-latest demo site

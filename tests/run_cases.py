@@ -34,9 +34,11 @@ def without_attention_skip(base: TrainConfig) -> TrainConfig:
 
 def write_run(
     path: Path, what: TrainConfig, *, epochs: int = EPOCHS, top1: float = 60.0, probes: bool = True,
-    collapsed: bool = False, finished: bool | None = None,
+    collapsed: bool = False, finished: bool | None = None, typed: str = "",
 ) -> Path:  # fmt: skip
-    """A run of `epochs` epochs that ends with `top1`; `collapsed`: tokens all alike and κ = ∞ from block 1 on."""
+    """A run of `epochs` epochs that ends with `top1`; `collapsed`: tokens all alike and κ = ∞ from block 1 on.
+
+    `typed` are the options of its command, which config.json does not tell from those of the recipe."""
     path.mkdir(parents=True)
     (path / "config.json").write_text(to_json(what))
     rows: list[dict[str, Any]] = []
@@ -54,7 +56,8 @@ def write_run(
         timings.append({"event": "epoch", "step": end, "epoch": epoch, **clock})
     _write_lines(path / "metrics.jsonl", rows)
     _write_lines(path / "timings.jsonl", timings)
-    start = {"command": f"wellcond train procedural-vit --out {path.name}", "commit": "abcdef0123456789",
+    command = f"wellcond train {what.recipe} {typed} --out {path.name}"
+    start = {"command": command, "commit": "abcdef0123456789",
              "date": "today", "hardware": {"cpu": "a CPU"}, "versions": {"python": "3.12"}}  # fmt: skip
     (path / "env.json").write_text(json.dumps({"starts": [start]}))
     if epochs == EPOCHS if finished is None else finished:

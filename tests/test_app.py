@@ -243,6 +243,7 @@ MISTAKES = {
     "port": (["--port", "70000"], "70000"),
     "size": (["--max-upload", "0"], "max upload is 0"),
     "runs is a file": (["--runs", __file__], "test_app.py"),
+    "runs is nowhere": (["--runs", "nowhere"], "'nowhere', and there is no such folder; name"),
     "typo": (["--prot", "1"], "'--port'"),
 }
 
@@ -254,11 +255,17 @@ def test_mistakes_are_one_line(arguments, said, not_served, capsys):
     assert said in error and error.count("\n") == 1
 
 
+def test_before_the_first_run_there_is_no_folder_of_runs(not_served, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["app", "--port", "0"]) == 0
+    assert "http://127.0.0.1:" in capsys.readouterr().out
+
+
 def test_without_gradio_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert main(["app"]) == 2
     error = capsys.readouterr().err
-    assert "pip install 'wellcond[app]'" in error and error.count("\n") == 1
+    assert "pip install" in error and "'.[app]'" in error and error.count("\n") == 1
 
 
 def test_all_ports_taken(monkeypatch):

@@ -1,10 +1,13 @@
 """The demo: one page with pictures, runs and κ; the same command again does nothing twice."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from wellcond import demo
 from wellcond.cli import main
 from wellcond.config import TrainConfig, changed_fields, from_json
 from wellcond.demo import training
@@ -29,6 +32,29 @@ def test_one_page_tells_it_all(made):
         "wellcond demo --out",
     ):
         assert words in page
+
+
+def test_it_leads_with_the_numbers_of_this_very_run(made):
+    page = (made / "report.html").read_text()
+    (lead,) = re.findall(r'<p class="summary">(.*?)</p>', page, re.DOTALL)
+    reached = {}
+    for path in made.glob("runs-*/*"):
+        rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        reached[path.name] = [row["top1"] for row in rows if row["kind"] == "eval"][-1]
+    told = ["all-skips", "no-attention-skip", "no-skips", "no-skips-skipless-init", "DCT-0.95"]
+    shown = [float(number) for number in re.findall(r"([\d.]+) %", lead)]
+    chance = shown.pop(2)
+    assert chance == 10 and shown == pytest.approx([reached[name] for name in told], abs=0.051)
+    assert lead.count(". ") == 2  # three sentences
+    apart = abs(reached["all-skips"] - reached["no-attention-skip"])
+    assert f"{apart:.1f} points apart" in lead
+
+
+def test_the_sections_tell_a_story(made):
+    titles = re.findall(r"<h2>(.*?)</h2>", (made / "report.html").read_text())
+    assert titles[: len(demo.STORY)] == list(demo.STORY.values())
+    rest = [title for title in titles[len(demo.STORY) :] if title != "Warnings"]  # which are there if there are any
+    assert rest == ["Runs", "Training", "Every epoch and block", "How it was made"]
 
 
 def test_runs_are_ordinary_runs_that_differ_in_the_model_only(made):

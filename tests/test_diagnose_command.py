@@ -22,6 +22,7 @@ from wellcond import atomic, parsing
 from wellcond.cli import main
 from wellcond.config import DiagnoseConfig, to_command
 from wellcond.data.procedural import procedural
+from wellcond.probes.rows import SITE_WORDS
 
 SMALL = ["diagnose", "test_vit", "--image-size", "32", "--images", "4", "--no-jacobian"]
 
@@ -103,7 +104,7 @@ def test_fail_above_both_ways(capsys):
     assert main([*SMALL, "--fail-above", str(worst["value"] - 1e-3), "--json", "b.json"]) == 1
     line = capsys.readouterr().err
     assert line.count("\n") == 1
-    assert f"{worst['site']} of block {worst['layer']}" in line and f"{worst['value']:.2f}" in line
+    assert f"block {worst['layer']}, {SITE_WORDS[worst['site']]}" in line and f"{worst['value']:.2f}" in line
     assert Path("b.json").exists()  # after everything was written
     assert main([*SMALL, "--fail-above", str(worst["value"] + 1e-3), "--json", "c.json"]) == 0
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import wellcond as wc
+from wellcond.blocks import SITES
 from wellcond.diagnosis import Advice, Diagnosis, Finding
 from wellcond.diagnosis.result import GrayingStep, JacobianCurve, Thumbnail
 from wellcond.diagnosis.table import as_text
@@ -164,9 +165,23 @@ def test_the_table_fits_and_says_what_is_infinite(width):
     flat = " ".join(text.split())
     assert "12.50" in flat and "+1∞" in flat and "–" in flat
     assert width == 40 or "> 15.4" in flat  # what is known where κ is not: 1/floor
-    assert ("± 0.25" in flat) == (width >= 76)
+    assert ("± 0.25" in flat) == ("± deviation" in flat) == (width >= 80)
     assert "[bold]a" in flat and "b [1/2]" in flat and "not measured: Jacobian: none" in flat
     assert "197 × 192" in flat
+
+
+WORDS = ["block input", "attention alone", "attention + skip", "MLP alone", "MLP + skip"]
+WIDE = [row(layer, site, 12.5, num_infinite=1, std=10.25) for layer in range(2) for site in SITES]
+
+
+def test_the_table_speaks_the_page_s_words_and_fits_80_columns():
+    text = as_text(dataclasses.replace(HAND, rows=WIDE), 80)  # no column is narrower than its widest cell
+    table = [line for line in text.splitlines() if line[0] in "┃│"]
+    assert max(map(len, table)) <= 80 and len({len(line) for line in table}) == 1
+    assert all(line.count("12.50 +1∞") == len(SITES) for line in table if line[0] == "│")
+    heads = zip(*(line.strip("┃").split("┃") for line in table if line[0] == "┃"), strict=True)
+    assert [" ".join(" ".join(head).split()) for head in heads] == ["block", *WORDS]
+    assert not any(site in text for site in SITES)
 
 
 def test_print_and_rich(monkeypatch, capsys):
@@ -177,7 +192,11 @@ def test_print_and_rich(monkeypatch, capsys):
     console = Console(force_terminal=True, width=90, color_system="standard")
     with console.capture() as capture:
         console.print(HAND)
-    assert "\x1b[" in capture.get()
+    assert "\x1b[" in capture.get() and "±" in capture.get()
+    console = Console(width=60)
+    with console.capture() as capture:
+        console.print(HAND)
+    assert "±" not in capture.get()  # of this console's width, not of a default one
 
 
 def test_a_diagnosis_is_frozen(real):

@@ -1,18 +1,24 @@
 """`wellcond doctor`: what it finds here, and on machines where something is wrong."""
 
 import json
+import re
 import sys
+import tomllib
 from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from wellcond import doctor
+from wellcond import doctor, extras
 from wellcond.cli import main
 from wellcond.doctor import machine, packages, storage
 from wellcond.doctor.findings import Finding
+from wellcond.extras import install
 from wellcond.spectral import choice
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -82,12 +88,37 @@ def test_packages_that_are_missing_or_old_are_fatal_and_extras_have_their_line(c
         "pip install 'no-such-thing>=2'",
     ]
     assert found["versions"]["no-such-thing"] is None
-    assert found["extras"]["hub"] == {"missing": ["no-such-extra"], "install": "pip install 'wellcond[hub]'"}
+    assert found["extras"]["hub"] == {"missing": ["no-such-extra"], "install": install("hub")}
     assert found["extras"]["dev"]["missing"] == []
     assert main(["doctor"]) == 1
     shown = capsys.readouterr().out
-    assert "pip install 'wellcond[hub]' (missing: no-such-extra)" in shown
+    assert "install -e '.[hub]' (missing: no-such-extra)" in " ".join(shown.split())
     assert "warning: no-such-thing is missing, wellcond needs no-such-thing>=2" in shown
+
+
+def test_an_extra_is_one_of_ours_and_comes_from_the_checkout():
+    """The package is on no index: what pip finds there under its name is not ours."""
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "examples").rglob("*.py"), *(ROOT / "docs").glob("*.md")]
+    texts = [path.read_text() for path in (*sources, ROOT / "README.md")]
+    assert not any("wellcond[" in text for text in texts)
+    named = {name for text in texts for name in re.findall(r"\binstall\(['\"](\w+)['\"]\)|'\.\[(\w+)\]'", text)}
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"app", "hub"} < {a or b for a, b in named} <= known.keys()
+
+
+def test_an_extra_goes_to_the_python_that_asks_for_it(tmp_path, monkeypatch):
+    """`.venv/bin/wellcond` of a checkout, whose environment is not activated."""
+    for name in ("pip", "python"):
+        path = tmp_path / "my env" / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "my env" / "bin" / "python"))
+    assert install("app").endswith("bin/python' -m pip install -e '.[app]'")
+    monkeypatch.chdir(tmp_path)
+    assert install("app") == "in wellcond's checkout say 'my env/bin/python' -m pip install -e '.[app]'"
+    monkeypatch.setenv("PATH", str(tmp_path / "my env" / "bin"))
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)  # a copy in site-packages
+    assert install("app") == "in wellcond's checkout say pip install '.[app]'"
 
 
 def test_a_package_that_cannot_be_imported_is_named(monkeypatch):

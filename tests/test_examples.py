@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOK = EXAMPLES / "wellcond.ipynb"
 PRINTED = {  # what a reader looks for
     "01_diagnose_your_model.py": [
-        r"sab_out",
+        r"attention ┃ +attention",
         r"block 0: log κ \S+ alone, \d",
         r"log κ above 12 at \d+ places; .* at \d+",
     ],

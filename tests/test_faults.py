@@ -191,5 +191,5 @@ def test_graph_on_without_a_gpu_is_refused(tmp_path):
 
 def test_tensorboard_missing_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ValueError, match=r"pip install 'wellcond\[tensorboard\]'"):
+    with pytest.raises(ValueError, match=r"pip install .*'\.\[tensorboard\]'"):
         run(replace(CONFIG, tensorboard=True), tmp_path / "run")

@@ -106,7 +106,7 @@ def test_what_is_not_finite_is_named_by_its_first_place():
     model = healthy()
     model.blocks.insert(2, Broken())
     (finding,) = found(model, "not_finite")
-    assert finding.layer == 2 and "sab_in of block 2, on 1 of 3 images" in finding.evidence
+    assert finding.layer == 2 and "block 2, block input, on 1 of 3 images" in finding.evidence
     assert finding.severity == "warning"
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wellcond.bench.table import HEADLINES, NOTHING, PROMISES, claims, render, replace_block, summary, wanted
+from wellcond.bench.claim_lines import JUDGED, LINES, Line, cells
+from wellcond.bench.table import CLAIMS, HEADLINES, NOTHING, PROMISES, claims, render, replace_block, summary, wanted
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -77,9 +78,10 @@ def test_table_keeps_misses_and_failures_and_leaves_quick_runs_out(tmp_path):
     (tmp_path / "bench-spectral.json").write_text(json.dumps(RESULT))
     text = render(tmp_path)
     assert "| κ 50× | ≥ 50 | 61.23 | ours | yes |" in text and "κ 50×" not in summary(tmp_path)
-    for published in (text, summary(tmp_path)):
-        assert "| step | ≤ 1.1 | 1.2 | svd | **no** |" in published
-        assert "unmeasured" not in published
+    assert "| step | ≤ 1.1 | 1.2 | svd | **no** |" in text and "| step | ≤ 1.1 | 1.2 | **no** | – |" in summary(
+        tmp_path
+    )
+    assert "unmeasured" not in text + summary(tmp_path)
     assert "exactness" in text
     assert "| ours \\| theirs | 1.5 | 1.02 | 1.01 … 1.03 | – | – | 3.2e-06 | – |" in text
     assert "| other | failed |" in text
@@ -96,17 +98,46 @@ def test_headlines_are_promises_and_were_measured():
     assert {bar["name"] for bar in bars if bar["met"] is not None} >= HEADLINES
 
 
-def test_claims_with_a_number_of_the_paper_and_an_interval(tmp_path):
-    row = {"name": "gain", "paper": "+0.5", "value": 1.25, "interval": [0.5, 2.0], "verdict": "as in the paper"}
-    others = [{**row, "name": "alone", "interval": None}, {**row, "name": "words", "paper": "a proxy"},
-              {**row, "name": "mean", "verdict": "–"}]  # fmt: skip
-    for name, quick in (("real", False), ("quick", True)):
-        content = {"claim": name, "quick": quick, "verdict": "Not shown.", "rows": [row, *others]}
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    assert claims(tmp_path).splitlines()[2:] == [
-        "| `real`: Not shown. |  |  |  |  |",
-        "| gain | +0.5 | 1.25 | 0.5 … 2 | as in the paper |",
+ROW = {"name": "gain", "paper": "+0.5 (of two)", "value": 1.25, "interval": [0.5, 2.0], "verdict": "as in the paper"}
+
+
+def write_claim(folder, name, rows, verdict="Not shown.", quick=False):
+    content = {"claim": name, "quick": quick, "verdict": verdict, "rows": rows}
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_a_claim_without_a_line_shows_its_rows_with_a_number_of_the_paper_and_an_interval(tmp_path):
+    others = [{**ROW, "name": "alone", "interval": None}, {**ROW, "name": "words", "paper": "a proxy"},
+              {**ROW, "name": "mean", "verdict": "–"}]  # fmt: skip
+    write_claim(tmp_path, "real", [ROW, *others])
+    write_claim(tmp_path, "quick", [ROW], quick=True)
+    assert claims(tmp_path).splitlines()[2:] == ["| gain (`real`) | +0.5 | 1.25 ± 0.75 | as in the paper |"]
+
+
+def test_a_line_has_the_numbers_and_the_verdict_of_its_file(tmp_path):
+    lines = [
+        Line("b", "Both fall", ("x", "y"), whole=True),
+        Line("a", "It grows", ("gain",)),
+        Line("a", "None", ("z",)),
     ]
+    rows = [{**ROW, "name": "x"}, {**ROW, "name": "y", "paper": "-2", "value": -54.0, "interval": [-91, -17]}]
+    read = [
+        {"claim": "a", "verdict": "Reproduced.", "rows": [ROW, {**ROW, "name": "z", "value": None}]},
+        {"claim": "b", "verdict": "CIFAR-10: not shown that x; others: reproduced.", "rows": rows},
+    ]
+    assert cells(read, lines) == [
+        ["Both fall (`b`)", "+0.5; -2", "1.25 ± 0.75; -54 ± 37", "not shown"],
+        ["It grows (`a`)", "+0.5", "1.25 ± 0.75", "as in the paper"],
+    ]
+
+
+def test_every_line_of_the_claims_is_measured_and_short():
+    found = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results").glob("*-*.json")}
+    for line in LINES:
+        assert set(line.rows) <= {row["name"] for row in found[line.claim]["rows"]}, line
+        assert not line.whole or JUDGED.search(found[line.claim]["verdict"]), line
+    block = README[README.index(CLAIMS[0]) : README.index(CLAIMS[1])].splitlines()[3:]
+    assert len(block) >= len(LINES) and all(row.count("|") == 5 and len(row) <= 140 for row in block)
 
 
 def test_marks_are_needed_once():

@@ -11,6 +11,7 @@ from wellcond import demo, runs_page
 from wellcond.config import DemoConfig
 
 pytestmark = NEEDS_CHROMIUM
+CUT = "--model.cut-attention-skips"
 CHARTS = {"family": 5, "plain": 2, "young": 1, "evil": 5, "demo": 7}
 
 
@@ -23,12 +24,12 @@ def written(tmp_path_factory) -> dict[str, Path]:
         "family": [
             write_run(folder / "a0", base),
             write_run(folder / "a1", config(seed=1), top1=64),
-            write_run(folder / "cut", without_attention_skip(base), top1=12, collapsed=True),
+            write_run(folder / "cut", without_attention_skip(base), top1=12, collapsed=True, typed=CUT),
             write_run(folder / "dct", grayed(base, "dct", 0.95), top1=62, epochs=3),
         ],
         "plain": [write_run(folder / "plain", base, probes=False)],
         "young": [write_run(folder / "young", base, epochs=0, finished=False)],
-        "evil": [write_run(folder / "evil", evil), write_run(folder / "evil2", grayed(evil, "svd", 0.7))],
+        "evil": [write_run(folder / "<b>%{x}<img src=x>", evil), write_run(folder / "evil2", grayed(base, "svd", 0.7))],
     }
     line = '{"kind":"train","step":5,"epoch":1,"lr":0.1,"loss":2.0,"skipped":0}\n'
     (folder / "young" / "metrics.jsonl").write_text(2 * line)
@@ -71,15 +72,15 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(name, opened):
 def test_choices_change_what_is_drawn(opened):
     page = opened("family")
     section, plot = chart(page, "Accuracy")
-    assert names(plot)[1] == "all skips (2 seeds)"
+    assert names(plot)[1] == "a (2 seeds)"
     section.get_by_role("button", name="every run").click()
-    assert "all skips, seed 1" in names(plot)
+    assert "a, seed 1" in names(plot)
     section, plot = chart(page, "κ over epochs")
     mean = plot.evaluate("p => p.data[0].y")
     section.get_by_label("block").select_option(label="block 2")
     assert plot.evaluate("p => p.data[0].y") != mean
     section, plot = chart(page, "Every epoch and block")
-    section.get_by_label("config").select_option(label="no attention skip")
+    section.get_by_label("config").select_option(label="cut: cut attention")
     assert "∞" in plot.text_content()
     section.get_by_label("quantity").select_option(label="token cosine")
     assert plot.evaluate("p => p.data[0].z[1][0]") == 1

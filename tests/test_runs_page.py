@@ -10,13 +10,14 @@ from run_cases import BLOCKS, EPOCHS, STEPS, config, grayed, without_attention_s
 from training_cases import run as train_tiny
 from training_cases import tiny
 
-from wellcond import report, runs_page
+from wellcond import recipes, report, runs_page
 from wellcond.cli import main
 from wellcond.data.procedural import procedural
 from wellcond.runs_page import build, gather
 from wellcond.runs_page.groups import group
 from wellcond.runs_page.reading import read
 
+CUT = "--model.cut-attention-skips"
 Kind = TypeVar("Kind", report.Table, report.Figure, report.Cards, report.Gallery)
 
 
@@ -50,14 +51,16 @@ def family(tmp_path: Path) -> list[Path]:
     return [
         write_run(tmp_path / "a0", base, top1=60),
         write_run(tmp_path / "a1", config(seed=1), top1=64),
-        write_run(tmp_path / "cut", without_attention_skip(base), top1=12, collapsed=True),
-        write_run(tmp_path / "dct", grayed(base, "dct", 0.95), top1=63),
+        write_run(tmp_path / "cut", without_attention_skip(base), top1=12, collapsed=True, typed=CUT),
+        write_run(tmp_path / "dct", grayed(base, "dct", 0.95), top1=63, typed="--model.graying.method dct"),
     ]
 
 
 def test_seeds_of_a_config_are_one_group(family):
     groups = group([read(path) for path in family])
-    assert [(g.name, len(g.stories)) for g in groups] == [("all skips", 2), ("no attention skip", 1), ("DCT 0.95", 1)]
+    assert [(g.name, len(g.stories)) for g in groups] == [
+        ("a", 2), ("cut: cut attention", 1), ("dct: graying.method dct", 1)
+    ]  # fmt: skip
     assert len({(g.colour, g.dash) for g in groups}) == 3
 
 
@@ -72,10 +75,47 @@ def test_what_does_not_decide_the_result_does_not_part_runs(tmp_path):
 
 def test_many_configs_have_names_and_styles_of_their_own(tmp_path):
     optim = config().optim
-    paths = [write_run(tmp_path / f"lr{n}", config(optim=type(optim)(lr=n * 1e-3)), probes=False) for n in range(1, 31)]
+    paths = [
+        write_run(tmp_path / f"run{n}", config(optim=type(optim)(lr=n * 1e-3)), probes=False, typed="--optim.lr=x")
+        for n in range(1, 31)
+    ]
     groups = group([read(path) for path in paths])
-    assert len({g.name for g in groups}) == 30 and groups[1].name == "optim.lr 0.002"
+    assert len({g.name for g in groups}) == 30 and groups[1].name == "run2: optim.lr 0.002"
     assert len({(g.colour, g.dash) for g in groups}) >= 25
+
+
+def named(*paths: Path) -> list[str]:
+    return [g.name for g in group([read(path) for path in paths])]
+
+
+def test_a_name_says_what_was_typed_and_nothing_that_follows_from_it(tmp_path):
+    """Fewer epochs shorten the warm-up with them; another recipe brings dozens of fields along."""
+    plain = write_run(tmp_path / "vit-seed0", recipes.get("procedural-vit"))
+    short = write_run(tmp_path / "short", recipes.get("procedural-vit", epochs=3), typed="--epochs 3")
+    assert named(plain, short) == ["vit-seed0: epochs 6", "short: epochs 3"]
+    mae = write_run(tmp_path / "procedural-mae-seed0", recipes.get("procedural-mae"))
+    assert named(plain, mae) == ["vit-seed0: procedural-vit", "procedural-mae-seed0"]
+    assert named(plain) == ["vit-seed0"]
+
+
+def test_a_name_where_no_command_tells_what_was_typed(tmp_path):
+    """A script of somebody's own: all that differs between runs of one recipe, but no more than three of it."""
+    optim = config().optim
+    changes = {"lr": 0.5, "weight_decay": 0.1, "clip": 1.0, "warmup_epochs": 1.0}
+    paths = [
+        write_run(tmp_path / "a", config()),
+        write_run(tmp_path / "b", config(optim=type(optim)(**{**vars(optim), **changes}))),
+    ]
+    (paths[1] / "env.json").write_text(json.dumps({"starts": [{"command": "python mine.py --optim.lr"}]}))
+    said = "b: optim.lr 0.5, optim.weight_decay 0.1, optim.clip 1, 1 more"
+    assert named(*paths) == ["a: optim.lr 0.001, optim.weight_decay 0.05, optim.warmup_epochs 0", said]
+    (paths[1] / "env.json").unlink()
+    assert named(*paths)[1] == said
+
+
+def test_folders_of_one_name_are_told_apart(tmp_path):
+    runs = [write_run(tmp_path / place / "run", what) for place, what in (("one", config()), ("two", config(epochs=9)))]
+    assert named(*runs) == ["one/run", "two/run"]
 
 
 def test_the_table_shows_only_what_differs(family):
@@ -88,18 +128,18 @@ def test_the_table_shows_only_what_differs(family):
     assert (cut["run"], cut["recipe"], cut["top-1"], cut["cut_attention_skips"]) == ("cut", "procedural-vit", 12, "yes")
     assert (cut["skipped steps"], cut["img/s"], cut["time"], cut["state"]) == (0, 250.0, "2.0 min", "done")
     sample = f"{statistics.fmean([60, 64]):.1f} ± {statistics.stdev([60, 64]):.2f}"
-    assert list(means.rows[0])[:3] == ["all skips", 2, sample]
+    assert list(means.rows[0])[:3] == ["a", 2, sample]
 
 
 def test_curves_are_means_over_seeds_with_their_spread(family):
     figure = item(page_of(*family)[0], "Accuracy", report.Figure)
     band, line = drawn(figure)[:2]
-    assert line["name"] == "all skips (2 seeds)"
+    assert line["name"] == "a (2 seeds)"
     assert line["x"] == [1, 2, 3, 4] and line["y"][-1] == 62
     deviation = statistics.stdev([60, 64])
     assert band["fill"] == "toself" and band["y"][EPOCHS - 1] == pytest.approx(62 + deviation, rel=1e-4)
     assert band["y"][EPOCHS] == pytest.approx(62 - deviation, rel=1e-4)
-    assert [t["name"] for t in drawn(figure, view=1)][:2] == ["all skips, seed 0", "all skips, seed 1"]
+    assert [t["name"] for t in drawn(figure, view=1)][:2] == ["a, seed 0", "a, seed 1"]
     loss = item(page_of(*family)[0], "Training", report.Figure)
     assert drawn(loss)[1]["x"][:3] == [0.5, 1, 1.5]
 
@@ -107,8 +147,8 @@ def test_curves_are_means_over_seeds_with_their_spread(family):
 def test_kappa_by_block_epoch_and_site(family):
     page, _ = page_of(*family)
     lines = {t.get("name"): t for t in drawn(item(page, "κ by block, at the end", report.Figure))}
-    assert lines["all skips (2 seeds)"]["y"] == pytest.approx([5.4, 6.4, 7.4])
-    assert lines["no attention skip"]["y"] == [5.4, None, None]
+    assert lines["a (2 seeds)"]["y"] == pytest.approx([5.4, 6.4, 7.4])
+    assert lines["cut: cut attention"]["y"] == [5.4, None, None]
     assert lines[None]["text"] == ["∞", "∞"] and lines[None]["x"] == [1, 2]  # no number, and told so
     over = item(page, "κ over epochs", report.Figure)
     first = drawn(over, block=0)[0]

@@ -21,7 +21,7 @@ from wellcond.blocks import adapted_blocks
 from wellcond.cli import main
 from wellcond.config import InitConfig, ModelConfig, TrainConfig, from_json, to_json
 from wellcond.reproduction.experiments import essence, identity
-from wellcond.runs_page.groups import words
+from wellcond.runs_page.names import words
 from wellcond.training import build_model
 
 SKIPLESS = ["--model.init.method", "skipless", "--model.init.temperature", "1", "1.5", "--model.init.alpha", "1.8"]
@@ -156,7 +156,8 @@ def test_bad_configs(options, message):
 
 
 def test_names_of_runs():
-    assert words({"model.init.method": "skipless", "model.activation": "tat"}) == ["skipless init", "tat"]
+    said = words({"model.init.method": "skipless", "model.activation": "tat"})
+    assert said == ["init.method skipless", "activation tat"]
     assert words({"model.init.method": "default", "model.activation": "gelu"}) == []
 
 

@@ -45,7 +45,7 @@ MISSING = {  # verb: (typed, words)
     "report": (["report", "nowhere"], ["'nowhere'", "name run directories"]),
     "push": (["push", "nowhere", "me/x", "--dry-run"], ["'nowhere'", "name the --out"]),
     "demo": (["demo", "--out", "text"], ["'text/report.html'", "name another folder"]),  # it reads no file
-    "app": (["app", "--runs", "text"], ["'text'", "name the folder"]),  # a folder that is not there may come
+    "app": (["app", "--runs", "nowhere"], ["'nowhere'", "name the one that holds run directories"]),
     "bench": (["bench", "tokencut", "--data", "nowhere"], ["'nowhere'", "a folder of images"]),
     "reproduce": (["reproduce", "asa-kappa", "--collect", "nowhere"], ["nowhere/asa-kappa.json", "name the folder"]),
     "doctor": (["doctor", "nowhere"], ["'nowhere'", "wellcond doctor --help"]),  # it reads no file

@@ -1,6 +1,6 @@
 """Train on Slurm through submitit: one task for each GPU, back into the queue until the run is done.
 
-    pip install 'wellcond[slurm]'
+    pip install '.[slurm]'  # in the checkout
     python examples/slurm/submit.py --nodes 2 --processes 8 --hours 24 train imagenet-vit-b --data DIR --out runs/vit-b
 
 After the options comes a `wellcond train` command, which is parsed before it is submitted: a typo is told now, not when

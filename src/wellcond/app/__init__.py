@@ -14,6 +14,7 @@ It listens on loopback unless told otherwise, has no share link, sends no analyt
 """
 
 from wellcond.config import AppConfig
+from wellcond.extras import install
 
 
 def run(config: AppConfig) -> None:
@@ -21,9 +22,14 @@ def run(config: AppConfig) -> None:
     try:
         import gradio  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError:
-        raise ValueError("app needs gradio, which is not installed; say pip install 'wellcond[app]'") from None
+        raise ValueError(f"app needs gradio, which is not installed; {install('app')}") from None
     if config.runs.exists() and not config.runs.is_dir():
         raise ValueError(f"runs is {str(config.runs)!r}, which is a file; name the folder that holds run directories")
+    if not config.runs.exists() and config.runs != AppConfig().runs:  # before the first run there is no runs/
+        raise ValueError(
+            f"runs is {str(config.runs)!r}, and there is no such folder; name the one that holds run directories, "
+            "or leave --runs out"
+        )
     from wellcond.app.serving import serve
 
     serve(config)

@@ -17,7 +17,7 @@ def baseline() -> Callable[[NDArray[np.float32], tuple[int, int]], Box]:
         from scipy.linalg import eigh
         from scipy.ndimage import label
     except ImportError:
-        raise ValueError("bench tokencut is against scipy, which is not here; pip install 'wellcond[dev]'") from None
+        raise ValueError("bench tokencut is against scipy, which is not here; pip install scipy") from None
 
     def cut(features: NDArray[np.float32], grid: tuple[int, int]) -> Box:
         unit = features / np.linalg.norm(features, axis=1, keepdims=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..atomic import write_bytes
 from ..results import markdown
+from . import claim_lines
 
 CLAIMS = "<!-- claims:begin -->", "<!-- claims:end -->"
 PROMISES = "<!-- results:begin -->", "<!-- results:end -->"
@@ -34,18 +35,9 @@ HEAD = "# Results\n\nWritten by `make table` from `results/`. The ratio is to th
 
 
 def claims(results: Path) -> str:
-    """For README: the verdict on a claim, and where its paper has a number and seeds give an interval, both."""
-    rows = []
-    for claim in _read_claims(results):
-        told = [row for row in claim["rows"] if row["interval"] and row["verdict"] != "–" and _number(row["paper"])]
-        if told:
-            rows.append([f"`{claim['claim']}`: {claim['verdict']}", "", "", "", ""])
-            rows += [_claim_cells(row) for row in told]
-    return markdown(("", "paper", "ours", "95 % interval", "verdict"), rows) if rows else NOTHING
-
-
-def _number(paper: str) -> bool:
-    return any(map(str.isdigit, paper))
+    """For README: each claim in a line."""
+    rows = claim_lines.cells(_read_claims(results))
+    return markdown(claim_lines.HEADING, rows) if rows else NOTHING
 
 
 def summary(results: Path) -> str:
@@ -54,8 +46,9 @@ def summary(results: Path) -> str:
     for result in _read(results):
         for bar in result["bars"]:
             if bar["met"] is False or (bar["name"] in HEADLINES and bar["met"]):
-                rows.append([*_bar_cells(bar), _error(_decisive(bar, result["rows"]).get("error_fro"))])
-    return markdown(("promise", "bar", "measured", "by", "met", "error"), rows) if rows else NOTHING
+                name, limit, value, _, met = _bar_cells(bar)
+                rows.append([name, limit, value, met, _error(_decisive(bar, result["rows"]).get("error_fro"))])
+    return markdown(("promise", "bar", "measured", "met", "error"), rows) if rows else NOTHING
 
 
 def _decisive(bar: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

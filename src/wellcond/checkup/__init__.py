@@ -227,11 +227,13 @@ def _judge(diagnosis: "Diagnosis | Verification", limit: float | None) -> int:
     """1 and one line that names the worst place, if log κ is above the limit anywhere."""
     if limit is None or not (rows := diagnosis.above(limit)):
         return 0
+    from ..probes.rows import in_words
+
     worst = rows[0]
     value = "infinite on every image" if worst.value is None else f"{worst.value:.2f}"
     print(
         f"wellcond: log κ is above {limit:g} at {len(rows)} of the places measured, "
-        f"worst {value} at {worst.site} of block {worst.layer}",
+        f"worst {value} in {in_words((worst.layer, worst.site))}",
         file=sys.stderr,
     )
     return 1

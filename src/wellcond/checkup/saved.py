@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..config import IMAGENET_MEAN, IMAGENET_STD, DiagnoseConfig
+from ..extras import install
 from ..runs import CONFIG, Run
 from ..training import config_of, load
 from ..training.exported import EXPORT, WEIGHTS, is_exported, read_export
@@ -92,7 +93,7 @@ def _of_transformers(
     try:
         import transformers
     except ImportError:
-        raise ValueError(f"{config.model!r} needs the library transformers; pip install 'wellcond[hub]'") from None
+        raise ValueError(f"{config.model!r} needs the library transformers; {install('hub')}") from None
     talk = transformers.logging
     verbosity, bar = talk.get_verbosity(), talk.is_progress_bar_enabled()
     talk.set_verbosity_error()  # it tells of every head that it leaves out

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extras import install
 from .parquet import LABEL, PICTURES, decode, encoded
 from .records import Record, refuse_extras
 
@@ -47,7 +48,7 @@ def _load(name: str, split: str) -> Any:
     try:
         import datasets  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ValueError(f"hf:{name} needs the library datasets; pip install 'wellcond[hub]'") from None
+        raise ValueError(f"hf:{name} needs the library datasets; {install('hub')}") from None
     errors = []
     for candidate in SPLITS[split]:
         try:

@@ -8,14 +8,27 @@ One page tells both: demo/report.html. The runs are ordinary run directories, fo
 """
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
-from wellcond import runs_page
+from wellcond import report, runs_page
 from wellcond.atomic import check_writable
 from wellcond.config import DemoConfig, to_command
 from wellcond.demo import pictures, training
 from wellcond.runs import Run
+
+STORY = {  # section → what the page calls it, in the order of the story; the others follow as they come
+    "In short": "What the skips are worth",
+    "Accuracy": "The same, epoch by epoch",
+    "κ by block, at the end": "What the skips do: κ by block, at the end",
+    "κ over epochs": "κ over epochs",
+    "What graying does": "What graying does, before any training",
+    "Their spectra": "Their spectra",
+    "How much graying": "How much graying",
+    "Pictures": "What the grayed model was trained on",
+}
 
 
 def run(config: DemoConfig) -> None:
@@ -33,13 +46,20 @@ def run(config: DemoConfig) -> None:
     built, _ = runs_page.build(
         list(stories.values()),
         title="Why attention needs its skip, what graying does, and how to train without skips",
-        summary="Token graying on a few pictures, then one small ViT trained in six ways.",
+        summary=training.lead(stories),
         command=to_command("demo", config),
         first=[training.section(stories), *pictures.sections(grayed, config.size)],
     )
-    path = built.write(page)
+    path = replace(built, sections=as_a_story(built.sections)).write(page)
     console.print(training.table(stories))
     console.print(f"{time.perf_counter() - begun:.0f} s → {path}", soft_wrap=True, markup=False)
     console.print(
         "next, a model of timm on your images: wellcond diagnose vit_tiny_patch16_224 --data FOLDER", markup=False
     )
+
+
+def as_a_story(sections: Sequence[report.Section]) -> list[report.Section]:
+    """First what is to be seen, then why, then what graying does; tables and machines last."""
+    order = list(STORY)
+    known = sorted((s for s in sections if s.title in STORY), key=lambda section: order.index(section.title))
+    return [replace(s, title=STORY[s.title]) for s in known] + [s for s in sections if s.title not in STORY]

@@ -81,12 +81,28 @@ def train_variants(base: TrainConfig, out: Path, console: Console) -> dict[str, 
     if left:
         console.print(f"training {len(left)} small ViT{'' if len(left) == 1 else 's'} on {size} generated pictures")
         train_all(left, console)
-    return {name: read(job.out) for name, job in jobs.items()}
+    return {name: replace(read(job.out), title=name) for name, job in jobs.items()}
 
 
 def runs_folder(base: TrainConfig) -> str:
     """Another seed or another version's config: other runs, and never a refusal to continue the old ones."""
     return f"runs-{hashlib.sha256(to_json(base).encode()).hexdigest()[:6]}"
+
+
+def lead(stories: dict[str, Story]) -> str:
+    """What is to be seen, in three sentences, by the numbers of these very runs; true whatever they are."""
+    top1 = {name: f"{report.format_cell(story.last('top1'))} %" for name, story in stories.items()}
+    pair = ("all skips", "no attention skip")
+    whole, cut = (stories[name].last("top1") or 0.0 for name in pair)
+    kept, lost = (final_log_kappa(stories[name], "sab_sum").replace("∞", "∞ (rank lost)") for name in pair)
+    return (
+        f"The same small ViT ends at {top1[pair[0]]} top-1 with all its skips and at {top1[pair[1]]} without those "
+        f"around attention: {abs(whole - cut):.1f} points apart, where chance is {CHANCE:.0f} %. "
+        f"The tokens tell why: log κ after attention is {kept} with that skip and {lost} without it. "
+        f"Without any skip it ends at {top1['no skips']} from the usual weights and at "
+        f"{top1['no skips, skipless init']} from those of init_skipless_; with its input grayed, which lowers κ, at "
+        f"{top1['DCT 0.95']} (one seed each)."
+    )
 
 
 def section(stories: dict[str, Story]) -> report.Section:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from wellcond.diagnosis.picture import papers_picture
 from wellcond.diagnosis.result import Advice, Finding
 from wellcond.diagnosis.sites import Sites, blocks_in_words
-from wellcond.probes.rows import Measured, Place
+from wellcond.probes.rows import Measured, Place, in_words
 
 COLLAPSED_COSINE = 0.95
 """Mean cosine of two tokens from which on they count as one. Uncorrelated tokens have 0; at 0.95 the common direction
@@ -57,7 +57,7 @@ def _not_finite(sites: Sites, measured: Measured) -> Iterator[Finding]:
             severity="warning",
             layer=layer,
             text=f"Activations are NaN or infinite from block {layer} on.",
-            evidence=f"first at {site} of block {layer}, on {count} of {total} images; those are left out of its rows",
+            evidence=f"first in {in_words(place)}, on {count} of {total} images; those are left out of its rows",
             remedy=(_BEFORE_ANY_BLOCK if site == "sab_in" else "Look ")
             + "for an overflow (float16 holds numbers up to 65504: use bfloat16 or float32) or for broken weights, "
             "and do not trust what is measured behind it.",
@@ -98,9 +98,9 @@ def _collapse(sites: Sites, place: Place) -> str:
     cosine, rank = (sites.value(*place, name) for name in ("token_cosine", "effective_rank"))
     full = min(sites.shape(place))
     if cosine is not None and cosine >= COLLAPSED_COSINE:
-        return f"mean cosine of two tokens {cosine:.3f} (1: all alike) at {place[1]} of block {place[0]}"
+        return f"mean cosine of two tokens {cosine:.3f} (1: all alike) in {in_words(place)}"
     if rank is not None and full > 1 and (rank - 1) / (full - 1) <= COLLAPSED_RANK:
-        return f"effective rank {rank:.2f} of {full} at {place[1]} of block {place[0]}"
+        return f"effective rank {rank:.2f} of {full} in {in_words(place)}"
     return ""
 
 
@@ -136,7 +136,7 @@ def _numerical_floor(sites: Sites, arithmetic: str) -> Iterator[Finding]:
             layer=places[0][0],
             text=f"κ is at the numerical floor at {len(places)} of {len(sites.places)} sites: rank-deficient as far as "
             "the arithmetic can tell.",
-            evidence=f"most at {worst[1]} of block {worst[0]}: {row.floor_count:.1f} of {min(row.n, row.d)} singular "
+            evidence=f"most in {in_words(worst)}: {row.floor_count:.1f} of {min(row.n, row.d)} singular "
             f"values at the floor, κ infinite on {row.num_infinite} of {row.num_images} images",
             remedy="Compare effective ranks and spectra there, not κ; a model in float64 (--double, or "
             "model.double()) has a lower floor. A mean of log κ is over the other images only.",
@@ -166,7 +166,7 @@ def _heavy_tails(sites: Sites) -> Iterator[Finding]:
         severity="note",
         layer=heavy[0][0],
         text=f"Activations are heavy-tailed at {len(heavy)} of {len(values)} sites: a few entries dominate.",
-        evidence=f"kurtosis {values[worst]:.0f} at {worst[1]} of block {worst[0]} (Gaussian: 3)",
+        evidence=f"kurtosis {values[worst]:.0f} in {in_words(worst)} (Gaussian: 3)",
         remedy="Quantize by channel, not by tensor, and keep these sites in 16 bits or more.",
     )
 

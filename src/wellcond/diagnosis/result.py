@@ -4,6 +4,7 @@ Numbers that are not finite are None, never inf or nan: JSON has neither, and a 
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -137,11 +138,11 @@ class Diagnosis(Stored):
 
         return as_text(self)
 
-    def __rich__(self) -> Any:
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         """For `rich.print` and `Console.print`: the same with colours."""
         from wellcond.diagnosis.table import renderable
 
-        return renderable(self)
+        yield renderable(self, options.max_width)
 
 
 def rows_above(rows: list[Row], limit: float) -> list[Row]:

@@ -11,9 +11,8 @@ from rich.text import Text
 
 from wellcond.blocks import SITES
 from wellcond.diagnosis.result import Diagnosis, Finding
-from wellcond.probes.rows import Row
+from wellcond.probes.rows import SITE_WORDS, Place, Row
 
-_WITH_STD = 76  # columns; a narrower terminal gets no deviations
 _COLOUR = {"warning": "yellow", "note": "cyan"}
 
 
@@ -35,25 +34,48 @@ def plain(shown: Any, width: int | None = None) -> str:
 
 
 def renderable(diagnosis: Diagnosis, width: int = 100) -> Any:
-    """Something that rich can print."""
+    """Something that rich can print. Deviations are left out where the table would be wider than `width`."""
     cells = {(r.layer, r.site): r for r in diagnosis.rows if r.quantity == "log_kappa" and r.site in SITES}
-    height, across = diagnosis.image_size
-    shapes = dict.fromkeys(f"{row.n} × {row.d}" for row in cells.values() if row.n > 1)
-    head = f"{diagnosis.model}: {diagnosis.num_images} images of {height} × {across}, {diagnosis.arithmetic}"
-    caption = f"log κ, mean ± deviation over images; tokens {', '.join(shapes)}"
-    marked = any(row.num_infinite or row.floor_count for row in cells.values())
-    if marked:
-        caption += "; > x: singular as far as the arithmetic can tell, log κ is above x; +k∞ so on k images; – no κ"
-    table = Table(title=Text(head), caption=Text(caption), title_justify="left", caption_justify="left")
-    table.add_column("block", justify="right")
     sites = [site for site in SITES if any(place[1] == site for place in cells)]
-    floors = {(spectrum.layer, spectrum.site): spectrum.floor for spectrum in diagnosis.spectra}
-    for site in sites:
-        table.add_column(site, justify="right")
-    for layer in sorted({layer for layer, _ in cells}):
-        row = [_cell(cells.get((layer, site)), floors.get((layer, site)), width >= _WITH_STD) for site in sites]
-        table.add_row(str(layer), *row)
+    headings = ["block", *(SITE_WORDS[site].replace(" ", "\n", 1) for site in sites)]
+    rows, with_std = _rows(diagnosis, cells, sites, with_std=True), True
+    if _width([headings, *rows]) > width:
+        rows, with_std = _rows(diagnosis, cells, sites, with_std=False), False
+    height, across = diagnosis.image_size
+    head = f"{diagnosis.model}: {diagnosis.num_images} images of {height} × {across}, {diagnosis.arithmetic}"
+    table = Table(
+        title=Text(head),
+        caption=Text(_caption(list(cells.values()), with_std)),
+        title_justify="left",
+        caption_justify="left",
+    )
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*row)
     return Group(table, *remarks(diagnosis.findings, diagnosis.missing))
+
+
+def _caption(cells: list[Row], with_std: bool) -> str:
+    shapes = dict.fromkeys(f"{row.n} × {row.d}" for row in cells if row.n > 1)
+    text = f"log κ, mean {'± deviation ' if with_std else ''}over images; tokens {', '.join(shapes)}"
+    if any(row.num_infinite or row.floor_count for row in cells):
+        text += "; > x: singular as far as the arithmetic can tell, log κ is above x; +k∞ so on k images; – no κ"
+    return text
+
+
+def _rows(diagnosis: Diagnosis, cells: dict[Place, Row], sites: list[str], *, with_std: bool) -> list[list[str]]:
+    floors = {(spectrum.layer, spectrum.site): spectrum.floor for spectrum in diagnosis.spectra}
+    return [
+        [str(layer), *(_cell(cells.get((layer, site)), floors.get((layer, site)), with_std) for site in sites)]
+        for layer in sorted({layer for layer, _ in cells})
+    ]
+
+
+def _width(rows: list[list[str]]) -> int:
+    """Of a table with these rows: each column with a space on both sides and a line after it."""
+    lines = [[max(map(len, cell.split("\n"))) for cell in row] for row in rows]
+    return 1 + sum(max(column) + 3 for column in zip(*lines, strict=True))
 
 
 def remarks(findings: list[Finding], missing: list[str]) -> list[Any]:

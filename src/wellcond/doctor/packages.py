@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
+from ..extras import install
 from .findings import Finding
 
 IMPORTED = ("torch", "timm")  # installed is not enough: a torchvision of another torch breaks timm
@@ -73,7 +74,7 @@ def extras(findings: list[Finding]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for extra, needs in asked.items():
         missing = [needed.name for needed in needs if installed(needed.name) is None]
-        found[extra] = {"missing": missing, "install": f"pip install 'wellcond[{extra}]'"}
+        found[extra] = {"missing": missing, "install": install(extra)}
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from wellcond.diagnosis.findings import findings
 from wellcond.diagnosis.result import Finding
-from wellcond.probes.rows import Measured, Place, Row
+from wellcond.probes.rows import Measured, Place, Row, in_words
 
 KINDS = ("not_finite", "rank_collapse", "numerical_floor", "heavy_tails")  # of a diagnosis
 STREAM = ("sab_sum", "ffn_sum")
@@ -43,7 +43,7 @@ def _rising(rows: list[Row], start: Mapping[Place, float]) -> list[Finding]:
             severity="warning",
             layer=first.layer,
             text=f"Conditioning has worsened from block {first.layer} on: κ of its tokens has grown a hundredfold.",
-            evidence=f"log κ {before:.1f} at the start, {now:.1f} now at {worst.site} of block {worst.layer}",
+            evidence=f"log κ {before:.1f} at the start, {now:.1f} now in {in_words((worst.layer, worst.site))}",
             remedy="Lower the learning rate or warm up longer; graying the input (wc.gray) lowers κ from its start.",
         )
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 Place = tuple[int, str]  # layer, site
-SITE_WORDS = {  # in the order in which a block computes them; pages, cards and claims all say these
+SITE_WORDS = {  # in the order in which a block computes them; pages, tables, cards and claims all say these
     "sab_in": "block input",
     "sab_out": "attention alone",
     "sab_sum": "attention + skip",
@@ -15,6 +15,15 @@ SITE_WORDS = {  # in the order in which a block computes them; pages, cards and 
     "ffn_out": "MLP alone",
     "ffn_sum": "MLP + skip",
 }
+
+
+def in_words(place: Place) -> str:
+    """
+    >>> in_words((3, "sab_out"))
+    'block 3, attention alone'
+    """
+    layer, site = place
+    return f"block {layer}, {SITE_WORDS.get(site, site)}"
 
 
 def is_token_site(site: str) -> bool:

@@ -1,7 +1,8 @@
 """Run directories → one page: what differed, how it went, how its blocks were conditioned. Floor 7.
 
 reading    a run directory in whatever state it is; what cannot be read is named
-groups     equal configs up to the seed, their names and colours
+groups     equal configs up to the seed, their colours
+names      what a run is called: its folder, and what was typed that sets it apart
 tables     runs, means over seeds, commands and machines
 curves     loss, accuracy, judges along the way
 kappa      conditioning by block and epoch

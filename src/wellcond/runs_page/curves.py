@@ -8,7 +8,7 @@ from typing import Any
 
 from wellcond import report
 from wellcond.config.along import TITLES
-from wellcond.runs_page.groups import Group
+from wellcond.runs_page.groups import WIDTH, Group
 from wellcond.runs_page.reading import Line, Story, number
 
 Points = dict[int, float]  # step → value
@@ -134,7 +134,7 @@ def _every(g: Group, runs: Sequence[Points], line: dict[str, Any], along: Along)
             traces.append(
                 line
                 | {
-                    "name": f"{report.plotly_text(g.name, 36)}, seed {story.config.seed}",
+                    "name": f"{report.plotly_text(g.name, WIDTH)}, seed {story.config.seed}",
                     "x": [along(story, step) for step in points],
                     "y": [short(value) for value in points.values()],
                     "line": {"color": g.colour, "dash": g.dash, "width": 1.6},

@@ -37,6 +37,7 @@ class Story:
     starts: list[Line] = field(default_factory=list)
     summary: Line | None = None
     troubles: list[str] = field(default_factory=list)
+    title: str = ""  # what a page calls it; empty: its folder, and what sets it apart
 
     @property
     def name(self) -> str:

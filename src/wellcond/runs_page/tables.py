@@ -6,7 +6,8 @@ from typing import Any
 
 from wellcond import report
 from wellcond.config import MAY_CHANGE
-from wellcond.runs_page.groups import Group, differing, flatten
+from wellcond.runs_page.groups import Group
+from wellcond.runs_page.names import differing, flatten
 from wellcond.runs_page.reading import Story, number
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from wellcond.extras import install
 from wellcond.watching import watched
 
 
@@ -72,5 +73,5 @@ def open_tensorboard(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ValueError("tensorboard is not installed; pip install 'wellcond[tensorboard]', or leave it off") from None
+        raise ValueError(f"tensorboard is not installed; leave it off, or {install('tensorboard')}") from None
     return SummaryWriter(str(folder / "tensorboard"), purge_step=step)

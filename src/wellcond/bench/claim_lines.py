@@ -1,0 +1,81 @@
+"""The claims in README, a line each in plain words; every number and verdict is that of results/.
+
+`LINES` only names rows. A claim that is measured but not named here has a line for each row with a number of the paper
+and an interval, in the words of its file, so that nothing stays out because nobody wrote a sentence for it.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+HEADING = ("claim", "paper", "ours, ± 95 %", "verdict")
+JUDGED = re.compile("not reproduced|reproduced|not shown|not decided|too few seeds")
+Read = Mapping[str, Any]  # a results file, or a row of it
+
+
+class Line(NamedTuple):
+    claim: str
+    words: str
+    rows: tuple[str, ...]
+    whole: bool = False  # the verdict is that of the claim, not of the row
+
+
+SKIPLESS = "CIFAR-10, skipless, initialized, SOAP, less with skips, "
+LINES = (
+    Line("asa-fig1b", "Attention alone is far worse conditioned: its log κ less that with the skip",
+         ("attention alone less attention + skip",), whole=True),
+    Line("asa-kappa", "The same with random weights", ("n ≥ d, softmax",)),
+    Line("asa-fig1c", "Attention's skip matters more than the MLP's: change of top-1 without each",
+         ("CIFAR-10, no SAB skip, difference", "CIFAR-10, no FFN skip, difference"), whole=True),
+    Line("asa-fig6", "ConvMixer needs no skip: change of top-1 without it", ("CIFAR-10, difference",)),
+    Line("asa-table1", "Graying by SVD is slow: step time, times the plain step",
+         ("ViT-B/16, SVD, step time over the plain step",)),
+    Line("asa-table1", "Graying by DCT is almost free: the same", ("ViT-B/16, DCT, step time over the plain step",)),
+    Line("cts-table1", "Skipless, initialized, SOAP beats AdamW with skips: top-1 ahead", (f"{SKIPLESS}AdamW",)),
+    Line("cts-table1", "The same against SOAP with skips", (f"{SKIPLESS}SOAP",)),
+)  # fmt: skip
+
+
+def cells(claims: Sequence[Read], lines: Sequence[Line] = LINES) -> list[list[str]]:
+    """Rows under `HEADING`: the lines in their order, then claims that have none."""
+    by_name = {claim["claim"]: claim for claim in claims}
+    named = [found for line in lines if line.claim in by_name for found in _named(by_name[line.claim], line)]
+    others = [claim for claim in claims if claim["claim"] not in {line.claim for line in lines}]
+    return named + [found for claim in others for found in _unnamed(claim)]
+
+
+def _named(claim: Read, line: Line) -> Iterator[list[str]]:
+    """The line; nothing where a row of it has no number yet."""
+    by_name = {row["name"]: row for row in claim["rows"] if row["value"] is not None}
+    rows = [by_name[name] for name in line.rows if name in by_name]
+    if len(rows) == len(line.rows):
+        judged = JUDGED.search(claim["verdict"]) if line.whole else None
+        verdict = judged[0] if judged else claim["verdict"] if line.whole else rows[0]["verdict"]
+        yield _cells(claim, line.words, rows, verdict.replace("SA(X)", "attention"))
+
+
+def _unnamed(claim: Read) -> Iterator[list[str]]:
+    for row in claim["rows"]:
+        if row["interval"] and row["verdict"] != "–" and any(map(str.isdigit, row["paper"])):
+            yield _cells(claim, row["name"], [row], row["verdict"])
+
+
+def _cells(claim: Read, words: str, rows: Sequence[Read], verdict: str) -> list[str]:
+    papers = "; ".join(row["paper"].partition(" (")[0] for row in rows)
+    return [f"{words} (`{claim['claim']}`)", papers, "; ".join(ours(r["value"], r["interval"]) for r in rows), verdict]
+
+
+def ours(value: float, interval: Sequence[float] | None) -> str:
+    """The value ± the farther end of its interval, to two digits of that; three digits where there is none.
+
+    >>> ours(12.128, [11.327, 12.929]), ours(-54.017, [-91.406, -16.627]), ours(0.97387, [0.96569, 0.98710])
+    ('12.13 ± 0.80', '-54 ± 37', '0.974 ± 0.013')
+    >>> ours(-3.62, None)
+    '-3.62'
+    """
+    half = max(abs(end - value) for end in interval) if interval else 0.0
+    if not half:
+        return f"{value:.3g}"
+    decimals = max(0, 1 - math.floor(math.log10(half)))
+    return f"{value:.{decimals}f} ± {half:.{decimals}f}"
