@@ -168,9 +168,9 @@ def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
     flat, finite = _without_nan(X)
     U, sigma, Vh = torch.linalg.svd(flat, full_matrices=False)
     kept, values = _kept(X, sigma), _values_of(f, sigma, X)
-    mapped = torch.where(kept, values, sigma)
-    Y = torch.where(finite, (U * mapped[..., None, :]) @ Vh, torch.nan).reshape(X.shape)
-    return Y, sigma, kept, values, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
+    Y = (U * torch.where(kept, values, sigma)[..., None, :]) @ Vh
+    Y = Y if finite is None else torch.where(finite, Y, torch.nan)
+    return Y.reshape(X.shape), sigma, kept, values, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
 
 
 def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
@@ -251,11 +251,14 @@ def _check_entries(X: Tensor, name: str) -> None:
         raise arithmetic.not_finite(name)
 
 
-def _without_nan(X: Tensor) -> tuple[Tensor, Tensor]:
-    """X (B, n, d) with zeros for matrices that hold NaN or inf, and which are finite (B, 1, 1); on the CPU all are."""
+def _without_nan(X: Tensor) -> tuple[Tensor, Tensor | None]:
+    """X (B, n, d) with zeros for matrices that hold NaN or inf, and which are finite (B, 1, 1).
+
+    None instead where all are: on the CPU others were refused.
+    """
     flat = X.detach().reshape(math.prod(X.shape[:-2]), *X.shape[-2:])
     if X.device.type == "cpu":
-        return flat, torch.ones((), dtype=torch.bool)[..., None, None]
+        return flat, None
     finite = flat.isfinite().all(-1).all(-1)[..., None, None]
     return torch.where(finite, flat, 0.0), finite
 
@@ -272,12 +275,14 @@ def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
 def _singular(X: Tensor) -> Values:
     """Singular values of X (…, n, d) as (B, m), float64, descending, in the arithmetic that suits X."""
     use = _checked(X)
-    if X.dtype == torch.float64:
-        flat, finite = _without_nan(X)
-        # cuSOLVER's default, Jacobi's method, takes minutes for a matrix of ten thousand rows
-        driver = "gesvd" if X.is_cuda and min(X.shape[-2:]) > _LARGE else None
-        return use.values(torch.where(finite[..., 0], torch.linalg.svdvals(flat, driver=driver), torch.nan))
-    return _descending(use.eigvalsh(use.flat(X))) ** 0.5
+    if X.dtype != torch.float64:
+        return _descending(use.eigvalsh(use.flat(X))) ** 0.5
+    flat, finite = _without_nan(X)
+    if finite is None:
+        return use.svdvals(flat)
+    # cuSOLVER's default, Jacobi's method, takes minutes for a matrix of ten thousand rows
+    driver = "gesvd" if X.is_cuda and min(X.shape[-2:]) > _LARGE else None
+    return torch.where(finite[..., 0], torch.linalg.svdvals(flat, driver=driver), torch.nan)
 
 
 def _extremes(X: Tensor) -> tuple[Values, Values, Values]:

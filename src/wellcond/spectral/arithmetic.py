@@ -35,7 +35,7 @@ class Arithmetic:
     eigvalsh: Callable[[Matrices], Values]  # X → eigenvalues of X Xᵀ (B, m), ascending
     eigh: Callable[[Matrices], tuple[Values, Matrices]]  # the same with eigenvectors V (B, m, m)
     rebuild: Callable[[Matrices, Values, Matrices, Tensor], Tensor]  # V, gains (B, m), flat X, X → V gain Vᵀ X, as X is
-    values: Callable[[Tensor], Values]
+    svdvals: Callable[[Tensor], Values]  # X (B, n, d), float64 and finite → its singular values (B, m)
 
 
 def of(X: Tensor) -> Arithmetic:
@@ -51,10 +51,6 @@ def _choose(condition: bool, this: float, other: float) -> float:
 
 
 FLOATS = SimpleNamespace(where=_choose, maximum=max, log=math.log, inf=math.inf, nan=math.nan)  # `xp` of one number
-
-
-def _same(values: Tensor) -> Tensor:
-    return values
 
 
 def _numbers(values: Tensor) -> np.ndarray:
@@ -75,7 +71,7 @@ TORCH = Arithmetic(
     eigvalsh=lambda X: eigen.eigvalsh(products.gram(X)),
     eigh=lambda X: eigen.eigh(products.gram(X)),
     rebuild=_rebuild,
-    values=_same,
+    svdvals=torch.linalg.svdvals,
 )
 
 
@@ -90,7 +86,7 @@ BOTH = Arithmetic(
     eigvalsh=lambda X: _numbers(eigen.eigvalsh(products.gram(X))),
     eigh=_eigh_both,
     rebuild=lambda V, gain, flat, X: _rebuild(V, torch.from_numpy(gain.copy()), flat, X),
-    values=_numbers,
+    svdvals=lambda X: _numbers(torch.linalg.svdvals(X)),
 )
 
 
@@ -139,5 +135,5 @@ NUMPY = Arithmetic(
     eigvalsh=lambda X: np.linalg.eigvalsh(_small_gram(X)),
     eigh=lambda X: np.linalg.eigh(_small_gram(X)),
     rebuild=_small_rebuild,
-    values=_numbers,
+    svdvals=lambda X: np.linalg.svd(_numbers(X), compute_uv=False),
 )
