@@ -286,10 +286,12 @@ def _singular(X: Tensor) -> Values:
 
 
 def _extremes(X: Tensor) -> tuple[Values, Values, Values]:
-    """(σ_max, σ_min, ‖X‖_F) of X, (B,) each; of a single small matrix floats, whose formulas cost a tenth."""
+    """(σ_max, σ_min, ‖X‖_F) of X, (B,) each; of a single matrix on the CPU floats, whose formulas cost a tenth."""
     if _checked(X) is arithmetic.NUMPY and X.dtype != torch.float64 and X.numel() == X.shape[-2] * X.shape[-1]:
         return arithmetic.extremes_of_one(X)
     sigma = _singular(X)
+    if isinstance(sigma, np.ndarray) and len(sigma) == 1:
+        return float(sigma[0, 0]), float(sigma[0, -1]), math.sqrt(sigma[0].dot(sigma[0]))
     return sigma[..., 0], sigma[..., -1], _length(sigma)
 
 

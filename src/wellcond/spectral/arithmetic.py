@@ -1,8 +1,8 @@
 """The same few operations by torch and by numpy, whose calls cost less than torch's.
 
 On a GPU that is nothing. But LAPACK decomposes a 17 × 48 matrix so quickly that the calls around it count: there numpy
-does the whole work. Of larger matrices on the CPU torch's threads do the products and the decomposition, and numpy
-the rest, formulas on a few singular values.
+does the whole work, however many there are. Of larger matrices on the CPU torch's threads do the products and the
+decomposition, and numpy the rest, formulas on a few singular values.
 
 Formulas on singular values are written once, with `xp` for whichever of the two modules holds them.
 Legend: X is (B, n, d), m = min(n, d); "X Xᵀ" and "F X" stand for Xᵀ X and X F where n > d, as in `products.py`.
@@ -22,8 +22,13 @@ from wellcond.spectral import eigen, products
 
 Values = Any  # singular values and what is made of them: a Tensor or an ndarray, as `xp` says
 Matrices = Any  # the same for matrices; a large one stays torch's
-_FEW_PRODUCTS = 1 << 18  # up to here OpenBLAS stays in one thread; its threads and torch's would wait for each other
-_FEW_ENTRIES = 1 << 14
+# Up to here OpenBLAS stays in one thread; its threads and torch's would wait for each other.
+_SIDE, _PRODUCTS, _DOT = (
+    24,
+    1 << 18,
+    10_000,
+)  # the side of an eigenproblem, products of a matrix, entries of a dot product
+_FEW = 1 << 14  # entries of so few matrices that torch's calls cost more than such waiting
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ def of(X: Tensor) -> Arithmetic:
     if X.device.type != "cpu" or not eigen.is_plain(X):
         return TORCH
     *_, n, d = X.shape
-    return NUMPY if X.numel() <= _FEW_ENTRIES and n * d * min(n, d) <= _FEW_PRODUCTS else BOTH
+    m = min(n, d)
+    return NUMPY if n * d * m <= _PRODUCTS and (m <= _SIDE or X.numel() <= _FEW) else BOTH
 
 
 def _choose(condition: bool, this: float, other: float) -> float:
@@ -80,13 +86,17 @@ def _eigh_both(X: Tensor) -> tuple[np.ndarray, Tensor]:
     return _numbers(eigenvalues), V
 
 
+def _svdvals(X: Tensor) -> np.ndarray:
+    return _numbers(torch.linalg.svdvals(X))
+
+
 BOTH = Arithmetic(
     xp=np,
     flat=_flat,
     eigvalsh=lambda X: _numbers(eigen.eigvalsh(products.gram(X))),
     eigh=_eigh_both,
     rebuild=lambda V, gain, flat, X: _rebuild(V, torch.from_numpy(gain.copy()), flat, X),
-    svdvals=lambda X: _numbers(torch.linalg.svdvals(X)),
+    svdvals=_svdvals,
 )
 
 
@@ -103,7 +113,7 @@ def _small_rows(X: Tensor) -> tuple[np.ndarray, float]:
     """X in float64 and the sum of its squares, which is finite if all entries are: ValueError where they are not."""
     rows = _numbers(X if X.dtype == torch.float32 else X.float()).astype(np.float64)
     entries = rows.ravel()
-    squares = float(entries.dot(entries))
+    squares = float(entries.dot(entries) if entries.size <= _DOT else np.square(entries).sum())
     if not math.isfinite(squares):
         raise not_finite("X")
     return rows, squares
@@ -135,5 +145,5 @@ NUMPY = Arithmetic(
     eigvalsh=lambda X: np.linalg.eigvalsh(_small_gram(X)),
     eigh=lambda X: np.linalg.eigh(_small_gram(X)),
     rebuild=_small_rebuild,
-    svdvals=lambda X: np.linalg.svd(_numbers(X), compute_uv=False),
+    svdvals=_svdvals,
 )
