@@ -75,6 +75,8 @@ REFUSED = {  # name: a word of the reason besides the class
     "maxvit_pico_rw_256": "(?i)patch|embedding|stem|convol",
     "levit_128s": "(?i)patch|embedding|stem|convol",
     "mobilevit_xxs": "(?i)patch|embedding|stem|convol",
+    "visformer_tiny": "convolutional stem",  # these two also have patch embeddings, of the stem's features
+    "nextvit_small": "convolutional stem",
 }
 
 

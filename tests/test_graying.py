@@ -9,6 +9,7 @@ from oracles import FAST, LOG_SIGMA, TOLERANCE
 
 import wellcond as wc
 from wellcond.graying import fold_patches, unfold_patches
+from wellcond.graying.dct import dct_coefficients
 
 METHODS = ("svd", "dct")
 RESCALE = (True, False, "contrast")
@@ -132,6 +133,27 @@ def test_constant_images(method, precision, epsilon):
     assert error(got.flatten(1)[:, None], want.reshape(3, 1, -1)) <= (1e-5 if precision == "exact" else FAST)
     if method == "svd":
         assert error(got.flatten(1)[:, None], images.flatten(1)[:, None].numpy()) <= FAST
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 0.7])
+@pytest.mark.parametrize("dense", [False, True])
+def test_rounding_noise_of_a_constant_image_is_not_amplified(dense, epsilon):
+    """Every pixel alike: one coefficient, so nothing changes; (1e-16)^0.1 of noise in each other one would drown it."""
+    X = torch.full((196, 768), 0.7, dtype=torch.float64)
+    C, B = dct_coefficients(X, epsilon, True, "exact")
+    assert error(C @ B if dense else wc.gray_tokens(X, "dct", epsilon), X.numpy()) <= TOLERANCE["float64"]
+
+
+@by_rescale
+@by_method
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_scale_equivariance_at_the_ends_of_float32(precision, scale, method, rescale):
+    """Squares of such entries are no float32 numbers."""
+    X = torch.randn(3, 7, 12)
+    got = wc.gray_tokens(X * scale, method, 0.6, rescale=rescale, precision=precision) / (scale if rescale else 1)
+    want = oracles.gray_tokens(X.numpy(), method, 0.6, rescale)
+    assert error(got, want) <= TOLERANCE["float32"]
 
 
 @by_method

@@ -236,6 +236,27 @@ def test_map_sees_one_row_of_values_per_matrix():
     assert oracles.relative_error(Y.numpy(), want) <= TOLERANCE["float32"]
 
 
+KINDS = {"small": torch.float32, "large": torch.float32, "half": torch.float16, "float64": torch.float64}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_map_may_write_on_its_argument_and_answer_in_another_type(kind):
+    X = torch.randn(2, 90, 100) if kind == "large" else torch.randn(2, 5, 8).to(KINDS[kind])
+    U, sigma, Vh = np.linalg.svd(cases.stored(X), full_matrices=False)
+    for f, wanted in ((lambda s: s.mul_(2), 2 * sigma), (lambda s: s > 1, sigma > 1), (lambda s: s.long(), sigma // 1)):
+        got, estimate = spectral.spectral_map(X, f, return_error=True)
+        error = oracles.relative_error(got.double().numpy(), (U * wanted[..., None, :]) @ Vh)
+        assert error <= TOLERANCE[str(X.dtype)[6:]]
+        assert estimate.max() <= TOLERANCE[str(X.dtype)[6:]]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_negated_view_is_read(name):
+    X = torch.complex(torch.randn(5, 8), torch.randn(5, 8)).conj().imag
+    assert X.is_neg()
+    torch.testing.assert_close(getattr(spectral, name)(X), getattr(spectral, name)(X.clone().resolve_neg()))
+
+
 @pytest.mark.parametrize("shape", [(0, 6, 4), (1, 6, 4), (6, 4), (2, 0, 4, 6)], ids=str)
 def test_spectral_map_of_odd_batches(shape):
     X = torch.randn(*shape)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 Rescale = bool | Literal["contrast"]
+_NOISE = 8 * torch.finfo(torch.float64).eps  # of the largest coefficient; the products err by less
 _CACHED = 160_000  # numbers at a time on the CPU: about one 224 px image
 
 
@@ -60,11 +61,15 @@ def shrink(Z: Tensor, epsilon: float, rescale: Rescale, scale: float = 1.0) -> t
     largest = magnitude.amax((-2, -1), keepdim=True)
     relative = magnitude / torch.where(largest > 0, largest, 1.0)
     # x^ε as exp2(ε log2 x): quicker than pow; 0 goes by way of −inf and comes back as 0
-    grayed = torch.copysign(torch.exp2(epsilon * torch.log2(relative)), Z)
+    grayed = torch.exp2(epsilon * torch.log2(relative))
+    if Z.dtype == torch.float64:  # rounding noise stays as it is: a constant image at a small ε would drown in it
+        grayed = torch.where(relative > _NOISE, grayed, relative)
+    grayed = torch.copysign(grayed, Z)
     if rescale is True:
         return grayed, largest / scale
     if rescale == "contrast":
-        return grayed, frobenius(Z) / scale / frobenius(grayed).clamp_min(torch.finfo(Z.dtype).tiny)
+        # of what is at most 1: squares of |Z| itself leave float32 from 1e-19 down and from 1e19 up
+        return grayed, largest / scale * frobenius(relative) / frobenius(grayed).clamp_min(torch.finfo(Z.dtype).tiny)
     return grayed, torch.ones_like(largest)
 
 

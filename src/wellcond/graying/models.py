@@ -150,9 +150,9 @@ def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
     name = type(model).__name__
     names = ("patch_embed", "patch_embed1", "patch_embeddings")  # the last is of transformers
     embed = next(filter(None, (_named(model, word) for word in names)), None) or _first(_named(model, "patch_embeds"))
-    if embed is None:
-        stem = _named(model, "stem")
-        convs = _convolutions(stem)
+    stem = _named(model, "stem")
+    convs = _convolutions(stem)
+    if embed is None or convs:  # Visformer and NextViT have both: their embeddings read the stem's features
         if len(convs) == 1 and _is_patchwise(convs[0]):  # ConvMixer, MLP-Mixer
             return convs[0], convs[0].stride  # type: ignore[return-value]
         what = "a convolutional stem, which mixes pixels across patches," if stem is not None else "no patch embedding"

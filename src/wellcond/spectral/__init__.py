@@ -138,13 +138,15 @@ def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
 
 def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Values:
     """f(σ) for σ (B, m), which f sees as (…, m); another shape would be broadcast silently."""
-    given = _tensor(sigma, X)
+    given = _tensor(sigma.clone() if isinstance(sigma, Tensor) else sigma.copy(), X)  # f may write on it
     values = f(given)
     if not isinstance(values, Tensor) or values.shape != given.shape or values.is_complex():
         got = f"{tuple(values.shape)}, {values.dtype}" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(
             f"f returned {got}; it must map singular values {tuple(given.shape)} to a real tensor of that shape"
         )
+    if values.dtype != given.dtype:
+        values = values.to(given.dtype)
     if isinstance(sigma, Tensor):
         return values.detach().reshape(sigma.shape)
     return values.numpy(force=values.requires_grad).reshape(sigma.shape)

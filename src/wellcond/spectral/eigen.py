@@ -97,8 +97,8 @@ def all_finite(X: Tensor) -> bool:
 
 
 def is_plain(X: Tensor) -> bool:
-    """Does X hold its numbers itself? Tensors of tracing and wrapping libraries may not."""
-    return type(X) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+    """Does X hold its numbers itself? Tensors of tracing and wrapping libraries may not, nor does X.conj().imag."""
+    return type(X) in (Tensor, torch.nn.Parameter) and not X.is_neg() and not torch.compiler.is_compiling()
 
 
 def _by_torch(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
