@@ -103,6 +103,11 @@ class TestImages:
         with pytest.raises(ValueError, match=r"(?i)nan|inf|finite"):
             wc.TokenGraying(4, method)(images)
 
+    def test_channels_that_the_model_does_not_take(self, method):
+        model = wc.gray(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1), method)
+        with pytest.raises(ValueError, match="images have 1 channels, and the model takes 3"):
+            model(torch.randn(2, 1, 32, 32))
+
     @pytest.mark.parametrize("shape", [(3, 8, 8), (8, 8), (1, 2, 3, 8, 8)], ids=str)
     def test_wrong_rank(self, method, shape):
         with pytest.raises(ValueError, match=r"\(.*8, 8"):

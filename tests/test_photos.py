@@ -83,6 +83,12 @@ def test_sixteen_bit_greys_keep_their_range(tmp_path):
     assert (pixels == pixels[..., :1]).all()
 
 
+def test_fractions_of_unknown_range_are_refused(tmp_path):
+    Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(tmp_path / "half.tiff")
+    with pytest.raises(ValueError, match=r"half.tiff': its pixels are fractions, .* save it again as PNG or JPEG"):
+        read_image(tmp_path / "half.tiff")
+
+
 @pytest.mark.parametrize(
     "sigma", [[], [0.0], [1.0], [1.0, 1.0], [5.0, 1e-30, 0.0], [1.0, np.nan]], ids=lambda s: str(s)
 )

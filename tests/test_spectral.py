@@ -161,6 +161,16 @@ def test_one_small_matrix_is_as_in_a_batch(kind):
         wc.condition_number(torch.full((2, 3), torch.inf))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_squares_of_float64_may_leave_its_range(scale, batch):
+    X = torch.randn(*batch, 5, 8, dtype=torch.float64)
+    for name in FUNCTIONS:
+        got, want = getattr(wc, name)(X * scale), getattr(wc, name)(X)
+        torch.testing.assert_close(got / scale if name == "singular_values" else got, want)
+
+
 def test_views_are_read_and_not_written():
     X = torch.randn(5, 9, 4).transpose(-1, -2)[::2]
     before = X.clone()

@@ -88,8 +88,14 @@ def centre_square(image: Image.Image, side: int) -> NDArray[np.uint8]:
     return np.asarray(ImageOps.fit(image, (side, side), method=Image.Resampling.BICUBIC))
 
 
+class _Unclear(ValueError):
+    """A picture that Pillow reads, but nobody knows how it was meant."""
+
+
 def _eight_bits(image: Image.Image) -> Image.Image:
     """16-bit greys on 0 … 255; Pillow's own conversion would cut them off at 255 and turn the picture white."""
+    if image.mode == "F":
+        raise _Unclear("its pixels are fractions, whose range is not known")
     if not image.mode.startswith("I"):
         return image
     return Image.fromarray((np.asarray(image).astype(np.float64) / 257).clip(0, 255).round().astype(np.uint8))
@@ -106,6 +112,7 @@ def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
     except Image.DecompressionBombError:
         raise ValueError(f"{str(path)!r}: too many pixels for a photograph; make it smaller first") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are how Pillow says 'damaged'
-        known = "cannot identify" in str(error)
-        reason = "not an image that Pillow knows" if known else f"damaged ({error})"
+        unknown = "cannot identify" in str(error)
+        reason = "not an image that Pillow knows" if unknown else f"damaged ({error})"
+        reason = str(error) if isinstance(error, _Unclear) else reason
         raise ValueError(f"{str(path)!r}: {reason}; save it again as PNG or JPEG") from None

@@ -99,6 +99,8 @@ class _GrayedPatchConv(_Grayed):
     def forward(self, x: Tensor) -> Tensor:
         g, weight, bias = self.graying, self.weight, self.bias  # type: ignore[attr-defined]
         check_pixels(x)
+        if x.shape[1] != weight.shape[1]:
+            raise ValueError(f"images have {x.shape[1]} channels, and the model takes {weight.shape[1]}; give it those")
         tokens = unfold_patches(x, g.patch_size, g.order)
         grid = (x.shape[2] // g.patch_size[0], x.shape[3] // g.patch_size[1])
         flat = (weight.permute(0, 2, 3, 1) if g.order == "rows" else weight).reshape(weight.shape[0], -1)

@@ -271,7 +271,8 @@ def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
     For rooms that need the floor itself; `singular_values` and `numerical_floor` are the public names.
     """
     sigma = _singular(X)
-    return _tensor(sigma, X), _tensor(_floor(X, sigma[..., 0], _length(sigma)), X)
+    floor = _floor(X, sigma[..., 0], sigma[..., 0] if X.dtype == torch.float64 else _length(sigma))
+    return _tensor(sigma, X), _tensor(floor, X)
 
 
 def _singular(X: Tensor) -> Values:
@@ -292,16 +293,25 @@ def _extremes(X: Tensor) -> tuple[Values, Values, Values]:
     if _checked(X) is arithmetic.NUMPY and X.dtype != torch.float64 and X.numel() == X.shape[-2] * X.shape[-1]:
         return arithmetic.extremes_of_one(X)
     sigma = _singular(X)
-    if isinstance(sigma, np.ndarray) and len(sigma) == 1:
-        return float(sigma[0, 0]), float(sigma[0, -1]), math.sqrt(sigma[0].dot(sigma[0]))
-    return sigma[..., 0], sigma[..., -1], _length(sigma)
+    top, length = _size(X, sigma)
+    return top, float(sigma[0, -1]) if isinstance(top, float) else sigma[..., -1], length
 
 
 def _kept(X: Tensor, sigma: Values) -> Values:
     """Which singular values (B, m) of X lie above the floor."""
-    if len(sigma) == 1 and isinstance(sigma, np.ndarray):
-        return sigma > _floor(X, float(sigma[0, 0]), math.sqrt(sigma[0].dot(sigma[0])))
-    return sigma > _floor(X, sigma[..., 0], _length(sigma))[..., None]
+    floor = _floor(X, *_size(X, sigma))
+    return sigma > (floor if isinstance(floor, float) else floor[..., None])
+
+
+def _size(X: Tensor, sigma: Values) -> tuple[Values, Values]:
+    """(σ_max, ‖X‖_F) of σ (B, m); floats of numpy's single matrix.
+
+    Of float64 σ_max twice: its floor asks for nothing else, and squares of 1e200 would be infinite.
+    """
+    if isinstance(sigma, np.ndarray) and len(sigma) == 1:
+        top = float(sigma[0, 0])
+        return top, top if X.dtype == torch.float64 else math.sqrt(sigma[0].dot(sigma[0]))
+    return sigma[..., 0], sigma[..., 0] if X.dtype == torch.float64 else _length(sigma)
 
 
 def _floor(X: Tensor, top: Values, length: Values) -> Values:
