@@ -13,6 +13,7 @@ in float64 it loses nothing that float32 input can hold. This package is the onl
 These are numbers to look at: no gradient flows through them.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Literal, overload
@@ -93,7 +94,8 @@ def numerical_floor(X: Tensor) -> Tensor:
     tensor(1)
     """
     sigma = _singular(X)
-    return _tensor((~_kept(X, sigma)).sum(-1), X)
+    floor = _floor(X, *_size(X, sigma))
+    return _tensor((sigma <= (floor if isinstance(floor, float) else floor[..., None])).sum(-1), X)
 
 
 @overload
@@ -183,7 +185,7 @@ def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
     sigma = squares**0.5
     kept = _kept(X, sigma)
     values = _values_of(f, sigma, X)
-    gain = xp.where(kept, values / xp.where(kept, sigma, 1.0), 1.0)
+    gain = values / sigma if kept is True else xp.where(kept, values / xp.where(kept, sigma, 1.0), 1.0)
     Y = use.rebuild(V, _turned(gain), flat, X)  # the columns of V ascend
 
     def drift(share: float) -> Values:
@@ -298,9 +300,11 @@ def _extremes(X: Tensor) -> tuple[Values, Values, Values]:
 
 
 def _kept(X: Tensor, sigma: Values) -> Values:
-    """Which singular values (B, m) of X lie above the floor."""
+    """Which singular values (B, m) of X lie above the floor; True where all of a single matrix do."""
     floor = _floor(X, *_size(X, sigma))
-    return sigma > (floor if isinstance(floor, float) else floor[..., None])
+    if isinstance(floor, float):
+        return True if sigma[0, -1] > floor else sigma > floor
+    return sigma > floor[..., None]
 
 
 def _size(X: Tensor, sigma: Values) -> tuple[Values, Values]:
@@ -316,13 +320,17 @@ def _size(X: Tensor, sigma: Values) -> tuple[Values, Values]:
 
 def _floor(X: Tensor, top: Values, length: Values) -> Values:
     """Singular values of X at or under this are rounding noise; σ_max and ‖X‖_F (B,) → (B,)."""
-    n, d = X.shape[-2:]
-    if X.dtype == torch.float64:
-        return _EPS64 * max(n, d) * top
+    of_top, of_length = _floor_factors(X.shape[-2], X.shape[-1], X.dtype)
+    return _module(top).maximum(of_top * top, of_length * length)
+
+
+@functools.cache
+def _floor_factors(n: int, d: int, dtype: torch.dtype) -> tuple[float, float]:
+    if dtype == torch.float64:
+        return _EPS64 * max(n, d), 0.0
     # Entries rounded to float32 carry a random error matrix of norm about eps ‖X‖_F (1/√n + 1/√d) / √12; a
     # product that was accumulated in float32 a few times that.
-    rounding = 2 * _EPS32 * (n**-0.5 + d**-0.5) * length
-    return _module(top).maximum(math.sqrt(_EPS64 * max(n, d)) * top, rounding)
+    return math.sqrt(_EPS64 * max(n, d)), 2 * _EPS32 * (n**-0.5 + d**-0.5)
 
 
 def _module(values: Values) -> Any:
@@ -333,8 +341,9 @@ def _module(values: Values) -> Any:
 
 def _descending(eigenvalues: Values) -> Values:
     """Ascending eigenvalues turned round, none under zero; NaN stays."""
-    at_least = eigenvalues.clamp_min(0.0) if isinstance(eigenvalues, Tensor) else np.maximum(eigenvalues, 0.0)
-    return _turned(at_least)
+    if isinstance(eigenvalues, Tensor):
+        return eigenvalues.clamp_min(0.0).flip(-1)
+    return np.maximum(eigenvalues[..., ::-1], 0.0)
 
 
 def _turned(values: Values) -> Values:
@@ -347,8 +356,8 @@ def _length(values: Values) -> Values:
 
 def _tensor(values: Values, X: Tensor) -> Tensor:
     """Values (B, …) of X (batch…, n, d) as a tensor (batch…, …)."""
-    shape = X.shape[:-2] + values.shape[1:]
-    return values.reshape(shape) if isinstance(values, Tensor) else torch.from_numpy(values.reshape(shape))
+    found = values if isinstance(values, Tensor) else torch.from_numpy(values)
+    return found if X.ndim == 3 else found.reshape(X.shape[:-2] + values.shape[1:])
 
 
 def _answer(values: Values, X: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ def _small_flat(X: Tensor) -> np.ndarray:
 
 def _small_rows(X: Tensor) -> tuple[np.ndarray, float]:
     """X in float64 and the sum of its squares, which is finite if all entries are: ValueError where they are not."""
-    rows = _numbers(X if X.dtype == torch.float32 else X.float()).astype(np.float64)
+    rows = (X if X.dtype == torch.float32 else X.float()).numpy(force=X.requires_grad).astype(np.float64)
     entries = rows.ravel()
     squares = float(entries.dot(entries) if entries.size <= _DOT else np.square(entries).sum())
     if not math.isfinite(squares):
@@ -135,7 +135,8 @@ def _small_gram(X: np.ndarray) -> np.ndarray:
 def _small_rebuild(V: np.ndarray, gain: np.ndarray, flat: np.ndarray, X: Tensor) -> Tensor:
     F = (V * gain[..., None, :]) @ V.swapaxes(-1, -2)
     Y = F @ flat if flat.shape[-2] <= flat.shape[-1] else flat @ F
-    found = torch.from_numpy(Y.astype(np.float32).reshape(X.shape))
+    found = torch.from_numpy(Y.astype(np.float32))
+    found = found if X.ndim == 3 else found.reshape(X.shape)
     return found if X.dtype == torch.float32 else found.to(X.dtype)
 
 
