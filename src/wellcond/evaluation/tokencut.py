@@ -18,7 +18,6 @@ Legend: B pictures, n = h · w patches, d width of the features.
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -81,19 +80,13 @@ def _cut(features: Tensor, grid: tuple[int, int], tau: float, epsilon: float) ->
 
 @torch.no_grad()
 def alike(features: Tensor, tau: float = TAU) -> Tensor:
-    """Which patches have cos > τ, (B, n, n), as 0 and 1; float32 for float32 features on a CPU, else float64.
+    """Which patches have cos > τ, (B, n, n), as 0 and 1; float32 for features of at most that on a CPU, else float64.
 
-    On a GPU all is float64, which TF32 cannot blur; on a CPU numpy sees that the product is symmetric and does half of
-    the work.
+    On a GPU all is float64, which TF32 cannot blur.
     """
-    if features.device.type != "cpu":
-        unit = normalize(features.double(), dim=-1)
-        return (unit @ unit.mT > tau).double()
-    unit = normalize(features.float() if features.dtype != torch.float64 else features, dim=-1).numpy()
-    cosines = np.empty((len(unit), unit.shape[1], unit.shape[1]), unit.dtype)
-    for row, out in zip(unit, cosines, strict=True):
-        np.matmul(row, row.T, out=out)
-    return torch.from_numpy(cosines).gt_(tau)
+    single = features.device.type == "cpu" and features.dtype != torch.float64
+    unit = normalize(features.float() if single else features.double(), dim=-1)
+    return (unit @ unit.mT).gt_(tau)
 
 
 def second_eigenvector(joined: Tensor, epsilon: float = EPSILON) -> tuple[Tensor, Tensor]:
