@@ -53,9 +53,8 @@ def run(config: DemoConfig) -> None:
     path = replace(built, sections=as_a_story(built.sections)).write(page)
     console.print(training.table(stories))
     console.print(f"{time.perf_counter() - begun:.0f} s → {path}", soft_wrap=True, markup=False)
-    console.print(
-        "next, a model of timm on your images: wellcond diagnose vit_tiny_patch16_224 --data FOLDER", markup=False
-    )
+    following = "next, a model of timm on your images: wellcond diagnose vit_tiny_patch16_224 --data FOLDER"
+    console.print(following, soft_wrap=True, markup=False)
 
 
 def as_a_story(sections: Sequence[report.Section]) -> list[report.Section]:

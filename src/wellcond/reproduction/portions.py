@@ -95,7 +95,8 @@ def chosen(claim: Claim, config: ReproduceConfig) -> tuple[str, ...]:
     for word in config.only:
         if not any(word in of_variant for of_variant in parts.values()):
             near = difflib.get_close_matches(word, sorted(set().union(*parts.values())), n=2, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(variants)}"
+            there = f"there are {', '.join(variants)}" if variants else "none has its pictures here"
+            hint = f"did you mean {' or '.join(near)}?" if near else there
             raise ValueError(f"only is {word!r}, which {claim.name} has no variant of; {hint}{_but(claim)}")
     return tuple(variant for variant in variants if parts[variant] & set(config.only))
 

@@ -94,8 +94,7 @@ def numerical_floor(X: Tensor) -> Tensor:
     tensor(1)
     """
     sigma = _singular(X)
-    floor = _floor(X, *_size(X, sigma))
-    return _tensor((sigma <= (floor if isinstance(floor, float) else floor[..., None])).sum(-1), X)
+    return _tensor((sigma <= _threshold(X, sigma)).sum(-1), X)
 
 
 @overload
@@ -273,8 +272,8 @@ def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
     For rooms that need the floor itself; `singular_values` and `numerical_floor` are the public names.
     """
     sigma = _singular(X)
-    floor = _floor(X, sigma[..., 0], sigma[..., 0] if X.dtype == torch.float64 else _length(sigma))
-    return _tensor(sigma, X), _tensor(floor, X)
+    floor = _floor(X, *_size(X, sigma))
+    return _tensor(sigma, X), _answer(floor, X, torch.float64)
 
 
 def _singular(X: Tensor) -> Values:
@@ -285,7 +284,7 @@ def _singular(X: Tensor) -> Values:
     flat, finite = _without_nan(X)
     if finite is None:
         return use.svdvals(flat)
-    # cuSOLVER's default, Jacobi's method, takes minutes for a matrix of ten thousand rows
+    # cuSOLVER's default, Jacobi's method, is the slower one from a few thousand rows on
     driver = "gesvd" if X.is_cuda and min(X.shape[-2:]) > _LARGE else None
     return torch.where(finite[..., 0], torch.linalg.svdvals(flat, driver=driver), torch.nan)
 
@@ -301,10 +300,15 @@ def _extremes(X: Tensor) -> tuple[Values, Values, Values]:
 
 def _kept(X: Tensor, sigma: Values) -> Values:
     """Which singular values (B, m) of X lie above the floor; True where all of a single matrix do."""
+    threshold = _threshold(X, sigma)
+    all_of_one = isinstance(threshold, float) and sigma[0, -1] > threshold
+    return True if all_of_one else sigma > threshold
+
+
+def _threshold(X: Tensor, sigma: Values) -> Values:
+    """The floor, to be compared with σ (B, m)."""
     floor = _floor(X, *_size(X, sigma))
-    if isinstance(floor, float):
-        return True if sigma[0, -1] > floor else sigma > floor
-    return sigma > floor[..., None]
+    return floor if isinstance(floor, float) else floor[..., None]
 
 
 def _size(X: Tensor, sigma: Values) -> tuple[Values, Values]:
@@ -360,11 +364,7 @@ def _tensor(values: Values, X: Tensor) -> Tensor:
     return found if X.ndim == 3 else found.reshape(X.shape[:-2] + values.shape[1:])
 
 
-def _answer(values: Values, X: Tensor) -> Tensor:
-    """`_tensor`, float64 for float64 input, else float32."""
-    dtype = torch.float64 if X.dtype == torch.float64 else torch.float32
-    if isinstance(values, float):
-        return torch.full(X.shape[:-2], values, dtype=dtype)
-    if isinstance(values, Tensor):
-        return _tensor(values.to(dtype), X)
-    return _tensor(values if X.dtype == torch.float64 else values.astype(np.float32), X)
+def _answer(values: Values, X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """`_tensor`, also of a float; without a dtype float64 for float64 input, else float32."""
+    dtype = dtype or (torch.float64 if X.dtype == torch.float64 else torch.float32)
+    return torch.full(X.shape[:-2], values, dtype=dtype) if isinstance(values, float) else _tensor(values, X).to(dtype)

@@ -23,11 +23,9 @@ from wellcond.spectral import eigen, products
 Values = Any  # singular values and what is made of them: a Tensor or an ndarray, as `xp` says
 Matrices = Any  # the same for matrices; a large one stays torch's
 # Up to here OpenBLAS stays in one thread; its threads and torch's would wait for each other.
-_SIDE, _PRODUCTS, _DOT = (
-    24,
-    1 << 18,
-    10_000,
-)  # the side of an eigenproblem, products of a matrix, entries of a dot product
+_SIDE = 24  # of an eigenproblem
+_PRODUCTS = 1 << 18  # of numbers, in a product of matrices
+_DOT = 10_000  # entries of a dot product
 _FEW = 1 << 14  # entries of so few matrices that torch's calls cost more than such waiting
 
 
@@ -111,7 +109,7 @@ def _small_flat(X: Tensor) -> np.ndarray:
 
 def _small_rows(X: Tensor) -> tuple[np.ndarray, float]:
     """X in float64 and the sum of its squares, which is finite if all entries are: ValueError where they are not."""
-    rows = (X if X.dtype == torch.float32 else X.float()).numpy(force=X.requires_grad).astype(np.float64)
+    rows = _numbers(X if X.dtype == torch.float32 else X.float()).astype(np.float64)
     entries = rows.ravel()
     squares = float(entries.dot(entries) if entries.size <= _DOT else np.square(entries).sum())
     if not math.isfinite(squares):
