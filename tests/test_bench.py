@@ -280,6 +280,23 @@ def test_tokencut_without_scipy_is_a_line(tmp_path, monkeypatch):
         tokencut.run(BenchConfig(what="tokencut", out=tmp_path, quick=True))
 
 
+def test_quick_knn(tmp_path):
+    from wellcond.bench import knn
+
+    result = knn.run(BenchConfig(what="knn", out=tmp_path, quick=True))
+    check_result(result, tmp_path / "bench-knn.json")
+    theirs, ours = result["rows"]
+    assert ours["ours"] and ours["error_top1"] == theirs["error_top1"] == 0 and ours["num_checked"] == 20
+
+
+def test_knn_without_scikit_learn_is_a_line(tmp_path, monkeypatch):
+    from wellcond.bench import knn
+
+    monkeypatch.setitem(sys.modules, "sklearn.neighbors", None)
+    with pytest.raises(ValueError, match="scikit-learn"):
+        knn.run(BenchConfig(what="knn", out=tmp_path, quick=True))
+
+
 @pytest.mark.gpu
 def test_quick_graying_on_cuda(tmp_path):
     from wellcond.bench import graying

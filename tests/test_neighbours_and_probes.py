@@ -1,10 +1,12 @@
-"""k-NN, the linear probe, the dense probe and PCA, each against a slow version of itself."""
+"""k-NN, the linear probe, the dense probe and PCA, each against a slow version of itself or a library's."""
 
 import judge_oracles as oracle
 import numpy as np
 import pytest
 import torch
+from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
+from torchmetrics.functional.classification import multiclass_accuracy, multiclass_jaccard_index
 
 from wellcond.evaluation import knn as neighbours
 from wellcond.evaluation import linear, segmentation
@@ -27,6 +29,28 @@ def test_votes_are_those_of_a_double_loop(k, temperature, monkeypatch):
         monkeypatch.setattr(neighbours, "SLAB", slab)
         got = knn_votes(train, labels, test, 4, k=k, temperature=temperature)
         torch.testing.assert_close(got.numpy(), want, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("k", "temperature", "dtype"), [(1, 0.07, "float64"), (20, 0.07, "float64"), (9, 0.5, "float32")]
+)
+def test_classes_are_those_of_scikit_learn(k, temperature, dtype):
+    (train, labels), (test, _) = blobs(300), blobs(101, seed=1)
+    theirs = KNeighborsClassifier(
+        k, metric="cosine", algorithm="brute", weights=lambda distance: np.exp(-distance / temperature)
+    ).fit(train.numpy(), labels.numpy())
+    train, test = (one.to(getattr(torch, dtype)) for one in (train, test))
+    votes = knn_votes(train, labels, test, 4, k=k, temperature=temperature)
+    torch.testing.assert_close(votes.argmax(1).numpy(), theirs.predict(test.double().numpy()), atol=0, rtol=0)
+    shares = (votes / votes.sum(1, keepdim=True)).double().numpy()
+    tolerance = 1e-10 if dtype == "float64" else 1e-5
+    torch.testing.assert_close(shares, theirs.predict_proba(test.double().numpy()), atol=tolerance, rtol=0)
+
+
+def test_top_counts_are_those_of_torchmetrics():
+    scores, labels = torch.randn(50, 9, generator=torch.Generator().manual_seed(3)), torch.arange(50) % 9
+    top1, top5 = (float(multiclass_accuracy(scores, labels, 9, average="micro", top_k=k)) for k in (1, 5))
+    assert count_top(scores, labels) == (round(50 * top1), round(50 * top5))
 
 
 def test_top_counts():
@@ -86,6 +110,17 @@ def test_the_rate_is_chosen_on_the_training_set():
     assert (probe.head(test)[0].argmax(-1) == truth).double().mean() > 0.5
     with pytest.raises(ValueError, match="1 training images"):
         linear.probe(X[:1], y[:1], 4)
+
+
+def test_iou_is_that_of_torchmetrics():
+    rng = np.random.default_rng(1)
+    truth, found = (torch.from_numpy(rng.integers(6, size=(4, 11, 7))) for _ in range(2))
+    truth[torch.from_numpy(rng.random(truth.shape) < 0.3)] = 255
+    theirs = multiclass_jaccard_index(found, truth, 6, ignore_index=255, average=None)
+    ours = segmentation.intersection_over_union(segmentation.confusion(truth, found, 6))
+    torch.testing.assert_close(ours, theirs.double(), atol=1e-6, rtol=0)
+    mean = multiclass_jaccard_index(found, truth, 6, ignore_index=255, average="macro")
+    assert segmentation.mean_iou(segmentation.confusion(truth, found, 6)) == pytest.approx(float(mean), abs=1e-6)
 
 
 def test_mean_iou_is_that_of_a_loop():

@@ -90,7 +90,7 @@ VERBS = {
         "bench.{what}",
         "time our parts against the usual choice → results/bench-*.json",
         "wellcond bench graying --device cuda --data photos.parquet",
-        needs="graying, spectral, diagnose, train, soap or tokencut: wellcond bench graying",
+        needs="graying, spectral, diagnose, train, soap, tokencut or knn: wellcond bench graying",
     ),
     "doctor": Verb(
         "DoctorConfig",

@@ -2,8 +2,8 @@
 
 Every number is a median of interleaved repeats in one run (:mod:`~wellcond.bench.timing`), taken on real
 photographs (:mod:`~wellcond.bench.images`), with the error against float64 of the very same path beside it
-(:mod:`~wellcond.bench.oracle`). ``graying``, ``spectral``, ``diagnose``, ``train``, ``soap`` and ``tokencut`` are the
-entries::
+(:mod:`~wellcond.bench.oracle`). ``graying``, ``spectral``, ``diagnose``, ``train``, ``soap``, ``tokencut`` and
+``knn`` are the entries::
 
     python -m wellcond.bench.graying --device cuda --data DIR --out results --parts a,c
     python -m wellcond.bench.spectral --device cpu --data DIR --out results

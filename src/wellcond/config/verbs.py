@@ -209,8 +209,8 @@ class AppConfig:
 class BenchConfig:
     """Time one of our parts against what a user would pick otherwise; writes bench-*.json."""
 
-    what: Literal["graying", "spectral", "diagnose", "train", "soap", "tokencut"]
-    """What to time: graying, spectral, diagnose, train, soap or tokencut."""
+    what: Literal["graying", "spectral", "diagnose", "train", "soap", "tokencut", "knn"]
+    """What to time: graying, spectral, diagnose, train, soap, tokencut or knn."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to time it."""
     data: Path | None = None
