@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -154,3 +155,14 @@ def test_a_finished_run_is_not_run_again(straight):
     summary = run(CONFIG, straight)
     assert summary.steps == 15 and summary.top1 is not None
     assert (final(straight), (straight / "timings.jsonl").read_bytes()) == before
+
+
+def test_a_finished_run_whose_end_was_torn_gets_it_back(straight, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(straight, out)
+    os.truncate(out / "checkpoints" / checkpoints.name_of(15) / "model.safetensors", 1000)
+    with pytest.warns(UserWarning, match="step-00000015 is damaged"):
+        summary = cases.train(CONFIG, out, open_supply=cases.TensorSupply)
+    assert summary.steps == 15 and final(out) == final(straight)
+    shutil.rmtree(out / "checkpoints")  # thrown away on purpose: the numbers stand
+    assert run(CONFIG, out) == summary and not (out / "checkpoints").exists()

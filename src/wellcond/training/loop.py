@@ -63,8 +63,8 @@ def train(
         wish = stack.enter_context(stop_signals())
         if processes.is_main:
             stack.enter_context(run.locked())
-        if (done := run.read_summary()) is not None:
-            return _as_told(done, run)
+        if processes.agree(int(processes.is_main and _is_done(run))):
+            return _as_told(run.read_summary() or {}, run)
         supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
@@ -217,6 +217,17 @@ class Loop:
         if trainer.processes.is_main:
             trainer.run.write_summary(asdict(summary))
         return summary
+
+
+def _is_done(run: Run) -> bool:
+    """Is there a summary, and the checkpoint it speaks of? One that was damaged since is made again from that before.
+
+    Where no whole one is left the numbers stand: who throws checkpoints away does not want to train again.
+    """
+    if run.read_summary() is None:
+        return False
+    last = checkpoints.newest_whole(run.checkpoints)
+    return last is None or last == checkpoints.steps(run.checkpoints)[0]
 
 
 def _as_told(done: dict[str, Any], run: Run) -> Summary:
