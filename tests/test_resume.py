@@ -138,6 +138,21 @@ def test_a_signal_saves_and_says_so(number, straight, tmp_path, monkeypatch):
     assert final(tmp_path / "run") == final(straight)
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_while_images_are_decoded_ends_at_once(number, code, tmp_path):
+    """There is nothing to save, and decoding may take far longer than a scheduler waits."""
+
+    def opening(config, processes):
+        os.kill(os.getpid(), number)
+        time.sleep(0.1)
+        raise AssertionError("went on")
+
+    with pytest.raises(SystemExit) as stopped:
+        run(CONFIG, tmp_path / "run", opening)
+    assert stopped.value.code == code
+    assert not (tmp_path / "run").exists()
+
+
 def test_ctrl_c_twice_ends_at_once(tmp_path, monkeypatch):
     def signalled(self, stop):
         os.kill(os.getpid(), signal.SIGINT)

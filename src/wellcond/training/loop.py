@@ -65,7 +65,8 @@ def train(
             stack.enter_context(run.locked())
         if processes.agree(int(processes.is_main and _is_done(run))):
             return _as_told(run.read_summary() or {}, run)
-        supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
+        with wish.at_once():
+            supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
         along = Along(config, processes.device) if config.along.judges and processes.is_main else None
@@ -280,4 +281,8 @@ def _open_images(config: TrainConfig, processes: Processes, console: Console | N
         if console is not None and processes.is_main:
             console.print(line, highlight=False, markup=False)
 
-    return ImageSupply(config, processes, say)
+    try:
+        return ImageSupply(config, processes, say)
+    except Stopped as stopped:
+        say(str(stopped))
+        raise
