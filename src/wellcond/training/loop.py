@@ -20,6 +20,7 @@ from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
 from wellcond.runs import SUMMARY, Run
 from wellcond.training import checkpoints
 from wellcond.training.along import Along
+from wellcond.training.capture import check_graph
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
@@ -59,6 +60,7 @@ def train(
         processes = stack.enter_context(
             process_group(config.device, config.batch_size, config.accumulate, judging=bool(config.along.judges))
         )
+        check_graph(config.graph, processes)
         stack.enter_context(surroundings(deterministic=config.deterministic, device=processes.device))
         wish = stack.enter_context(stop_signals())
         if processes.is_main:
