@@ -62,7 +62,7 @@ class ParquetSource:
                 yield Record(
                     index=int(self.starts[number]) + row,
                     name=name,
-                    label=values.get(self.label),
+                    label=values[self.label] if self.label else None,
                     read=partial(decode, name, content),
                     extras={extra: values[extra] for extra in extras},
                 )
