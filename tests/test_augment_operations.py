@@ -73,6 +73,17 @@ def test_operation_has_pillows_bits(name):
         assert np.array_equal(to_array(got), want), argument
 
 
+def test_turned_the_other_way_two_flat_colours_keep_their_bits():
+    """Pillow turns by −30 % 360 degrees, whose cosine has another last decimal; blends of equal pixels show it."""
+    spots = np.random.default_rng(0).random((64, 64, 1)) < 0.5
+    array = np.where(spots, (3, 200, 77), (250, 0, 9)).astype(np.uint8)[None]
+    number = torch.tensor([randaugment.OPERATIONS.index("Rotate")])
+    for degrees in (-30.0, -27.0, -13.0):
+        given = torch.tensor([degrees], dtype=torch.float64)
+        got = randaugment.apply(to_tensor(array), number, given, torch.tensor(FILL, dtype=torch.uint8))
+        assert np.array_equal(to_array(got)[0], timm_operation("Rotate", array[0], degrees)), degrees
+
+
 def test_posterise_to_no_bits_is_black():
     number = torch.tensor([randaugment.OPERATIONS.index("Posterize")])
     got = randaugment.apply(

@@ -155,7 +155,7 @@ def test_too_many_damaged_pictures_stop_it_early(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["images.npy", "labels.npy", "meta.json"])
-@pytest.mark.parametrize("how", ["flip", "cut", "gone"])
+@pytest.mark.parametrize("how", ["flip", "cut", "gone", "header"])
 def test_a_damaged_cache_is_built_again_with_a_word(tmp_path, where, how):
     source = Flawed(100)
     good = open_cache(source, 4, tmp_path)
@@ -163,6 +163,9 @@ def test_a_damaged_cache_is_built_again_with_a_word(tmp_path, where, how):
     content = bytearray(path.read_bytes())
     if how == "flip":
         content[-3 if where != "meta.json" else 0] ^= 0x55
+    if how == "header":  # of an array: a bracket of its shape that opens nothing
+        content[:128] = content[:128].replace(b")", b"(")
+        content[:1] = b"(" if where == "meta.json" else content[:1]
     path.unlink() if how == "gone" else path.write_bytes(
         bytes(content[: len(content) // 2] if how == "cut" else content)
     )

@@ -187,6 +187,7 @@ def test_another_number_of_classes_is_refused(tmp_path):
 def test_graph_on_without_a_gpu_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"graph is 'on', but .*there is no GPU; use graph auto or off"):
         run(replace(CONFIG, graph="on"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_tensorboard_missing_is_told(tmp_path, monkeypatch):

@@ -89,6 +89,15 @@ def test_fractions_of_unknown_range_are_refused(tmp_path):
         read_image(tmp_path / "half.tiff")
 
 
+def test_a_damaged_avif_is_an_error_by_name(tmp_path):
+    """Pillow says it with a RuntimeError."""
+    path = tmp_path / "x.avif"
+    Image.new("RGB", (16, 16)).save(path)
+    path.write_bytes(path.read_bytes().replace(b"pitm", bytes(4)))
+    with pytest.raises(ValueError, match=r"x\.avif': damaged \(.*\); save it again"):
+        read_image(path)
+
+
 @pytest.mark.parametrize(
     "sigma", [[], [0.0], [1.0], [1.0, 1.0], [5.0, 1e-30, 0.0], [1.0, np.nan]], ids=lambda s: str(s)
 )

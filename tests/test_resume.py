@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -137,6 +138,21 @@ def test_a_signal_saves_and_says_so(number, straight, tmp_path, monkeypatch):
     assert final(tmp_path / "run") == final(straight)
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_while_images_are_decoded_ends_at_once(number, code, tmp_path):
+    """There is nothing to save, and decoding may take far longer than a scheduler waits."""
+
+    def opening(config, processes):
+        os.kill(os.getpid(), number)
+        time.sleep(0.1)
+        raise AssertionError("went on")
+
+    with pytest.raises(SystemExit) as stopped:
+        run(CONFIG, tmp_path / "run", opening)
+    assert stopped.value.code == code
+    assert not (tmp_path / "run").exists()
+
+
 def test_ctrl_c_twice_ends_at_once(tmp_path, monkeypatch):
     def signalled(self, stop):
         os.kill(os.getpid(), signal.SIGINT)
@@ -154,3 +170,14 @@ def test_a_finished_run_is_not_run_again(straight):
     summary = run(CONFIG, straight)
     assert summary.steps == 15 and summary.top1 is not None
     assert (final(straight), (straight / "timings.jsonl").read_bytes()) == before
+
+
+def test_a_finished_run_whose_end_was_torn_gets_it_back(straight, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(straight, out)
+    os.truncate(out / "checkpoints" / checkpoints.name_of(15) / "model.safetensors", 1000)
+    with pytest.warns(UserWarning, match="step-00000015 is damaged"):
+        summary = cases.train(CONFIG, out, open_supply=cases.TensorSupply)
+    assert summary.steps == 15 and final(out) == final(straight)
+    shutil.rmtree(out / "checkpoints")  # thrown away on purpose: the numbers stand
+    assert run(CONFIG, out) == summary and not (out / "checkpoints").exists()

@@ -82,6 +82,15 @@ def test_parquet_gives_labels_masks_and_names_without_decoding(tmp_path):
         next(source.records([0], extras=("depth",)))
 
 
+def test_parquet_knows_the_columns_of_cifar_100(tmp_path):
+    rows = [{"bytes": encoded(i), "path": None} for i in range(4)]
+    columns = {"img": rows, "fine_label": [7, 0, 7, 99], "coarse_label": [1, 0, 1, 9]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "train.parquet")
+    source: Any = open_source(str(tmp_path / "train.parquet"))
+    assert source.labels().tolist() == [7, 0, 7, 99] == [record.label for record in source.records(range(4))]
+    assert source.fields == ("coarse_label",)
+
+
 def test_folders_inside_are_the_classes(tmp_path):
     for name in ("dog", "cat"):
         (tmp_path / name).mkdir()

@@ -42,6 +42,15 @@ def test_train_tells_where_things_are(straight, decoded, capsys):
     assert (Run(straight).read_summary() or {})["steps"] == 6
 
 
+def test_a_page_that_cannot_be_written_is_no_lost_run(straight, decoded, tmp_path, capsys):
+    shutil.copytree(straight, out := tmp_path / "run")
+    (out / "report.html").unlink()
+    (out / "report.html").mkdir()
+    assert main([*TRAIN, decoded, "--out", str(out), *VARIANT]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "the run is done and saved" in told and f"wellcond report {out} --out" in told
+
+
 def test_load_gives_the_model_as_it_was_trained(straight):
     model = wellcond.load(straight)
     assert not model.training

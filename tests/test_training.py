@@ -70,7 +70,8 @@ def test_real_images_cut_and_resumed(resident, straight, cache, tmp_path, monkey
     assert final(tmp_path / "run") == final(straight)
 
 
-def test_other_images_under_the_same_name_are_refused(cache, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("changing", "done"), [("fingerprint", "trained"), ("val_fingerprint", "judged")])
+def test_other_images_under_the_same_name_are_refused(changing, done, cache, tmp_path, monkeypatch):
     config = pictures(cache)
 
     def cut(self, stop):
@@ -83,10 +84,10 @@ def test_other_images_under_the_same_name_are_refused(cache, tmp_path, monkeypat
 
     def changed(config, processes):
         supply = ImageSupply(config, processes)
-        supply.fingerprint = "another"
+        setattr(supply, changing, "another")
         return supply
 
-    with pytest.raises(ValueError, match=r"are not those that .* was trained on"):
+    with pytest.raises(ValueError, match=rf"are not those that .* was {done} on"):
         train(config, tmp_path / "run", open_supply=changed)
 
 

@@ -34,7 +34,7 @@ class TensorSupply:
     """40 random pictures of 4 classes; `poison` names samples that are NaN."""
 
     num_classes = NUM_CLASSES
-    fingerprint = "tensors"
+    fingerprint = val_fingerprint = "tensors"
     poison: frozenset[int] = frozenset()
 
     def __init__(self, config: TrainConfig, processes: Any) -> None:

@@ -29,7 +29,7 @@ class ConstantSupply:
 
     def __init__(self, supply: Supply) -> None:
         self.steps_per_epoch, self.num_classes = supply.steps_per_epoch, supply.num_classes
-        self.fingerprint = supply.fingerprint
+        self.fingerprint, self.val_fingerprint = supply.fingerprint, supply.val_fingerprint
         self.supply = supply
         images, targets = supply.prepare(supply.inputs(0))
         self.batch = images.clone(), targets.clone()

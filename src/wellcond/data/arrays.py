@@ -65,8 +65,8 @@ def open_cifar(name: str, *, train: bool, folder: Path | None = None, download: 
     kind, inner = CIFAR[name]
     if not download and not (folder / inner).is_dir():
         raise ValueError(
-            f"there is no {name} in {str(folder)!r}; put the folder {inner} there, name its place as {name}:FOLDER, "
-            "or ask for a download"
+            f"there is no {name} in {str(folder)!r}; put the folder {inner} there (its authors have it at "
+            f"https://www.cs.toronto.edu/~kriz/cifar.html), or name its place as {name}:FOLDER"
         )
     try:
         loaded = getattr(torchvision.datasets, kind)(str(folder), train=train, download=download)

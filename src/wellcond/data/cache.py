@@ -115,14 +115,15 @@ def _opened(folder: Path, digits: str, say: Say) -> Cache | None:
         return None
     try:
         meta = Meta(**json.loads((folder / "meta.json").read_text()))
+        # before numpy reads them: it parses a header, and a damaged one fails in many ways
+        wrong = [i for i, block in _checked_blocks(folder) if i >= len(meta.blocks) or meta.blocks[i] != block]
+        if wrong:
+            raise ValueError(f"the checksum of block {wrong[0]} differs")
         images = np.load(folder / "images.npy", mmap_mode="c")  # c: torch wants writable memory; the file stays
         labels = np.load(folder / "labels.npy")
         shape = (meta.count, 3, meta.side, meta.side)
         if (meta.version, meta.fingerprint, images.shape, labels.shape) != (VERSION, digits, shape, (meta.count,)):
             raise ValueError("it is of another version or size")
-        wrong = [i for i, block in _checked_blocks(folder) if i >= len(meta.blocks) or meta.blocks[i] != block]
-        if wrong:
-            raise ValueError(f"the checksum of block {wrong[0]} differs")
     except (OSError, ValueError, TypeError, EOFError) as error:
         say(f"the cache {folder.name} is damaged ({error}); building it again")
         return None

@@ -111,7 +111,7 @@ def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
         raise
     except Image.DecompressionBombError:
         raise ValueError(f"{str(path)!r}: too many pixels for a photograph; make it smaller first") from None
-    except (OSError, SyntaxError, ValueError, EOFError) as error:  # all of these are how Pillow says 'damaged'
+    except (OSError, RuntimeError, SyntaxError, ValueError, EOFError) as error:  # all are how Pillow says 'damaged'
         unknown = "cannot identify" in str(error)
         reason = "not an image that Pillow knows" if unknown else f"damaged ({error})"
         reason = str(error) if isinstance(error, _Unclear) else reason

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extras import install
-from .parquet import LABEL, PICTURES, decode, encoded
+from .parquet import PICTURES, decode, encoded, label_column
 from .records import Record, refuse_extras
 
 SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "test")}
@@ -24,8 +24,8 @@ class HubSource:
         picture = next((column for column in PICTURES if column in names), None)
         if picture is None:
             raise ValueError(f"hf:{name} has the columns {names}, but no 'image'; choose a set of images")
-        self.picture, self.has_labels = picture, LABEL in names
-        self.classes = tuple(getattr(self.rows.features[LABEL], "names", None) or ()) if self.has_labels else ()
+        self.picture, self.label = picture, label_column(names)
+        self.classes = tuple(getattr(self.rows.features[self.label], "names", None) or ()) if self.label else ()
         self.rows = _undecoded(self.rows, picture)
         self.fingerprint = str(getattr(self.rows, "_fingerprint", ""))
 
@@ -33,14 +33,14 @@ class HubSource:
         return len(self.rows)
 
     def labels(self) -> NDArray[np.int64] | None:
-        return np.asarray(self.rows[LABEL], np.int64) if self.has_labels else None
+        return np.asarray(self.rows[self.label], np.int64) if self.label else None
 
     def records(self, indices: Sequence[int], extras: Sequence[str] = ()) -> Iterator[Record]:
         refuse_extras(self.title, extras, ())
         for index in indices:
             row = self.rows[int(index)]
             name, content = encoded(row[self.picture], f"{self.title} row {index}")
-            label = int(row[LABEL]) if self.has_labels else None
+            label = int(row[self.label]) if self.label else None
             yield Record(index=index, name=name, label=label, read=partial(decode, name, content))
 
 

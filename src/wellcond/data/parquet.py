@@ -18,7 +18,7 @@ from .files import read_image
 from .records import Pixels, Record, refuse_extras
 
 PICTURES = ("image", "img")  # what the hub's sets call the column
-LABEL = "label"
+LABELS = ("label", "fine_label")  # the second is CIFAR-100's
 BATCH = 64  # rows that are in memory at once, still encoded
 BUFFER = 1 << 20  # bytes; with a buffer pyarrow streams a column chunk instead of loading the whole of it
 
@@ -31,6 +31,7 @@ class ParquetSource:
         opened = [_opened(shard) for shard in self.shards]
         self.columns = opened[0].schema_arrow.names
         self.picture = self._picture_column(opened)
+        self.label = label_column(self.columns)
         self.lengths = [file.metadata.num_rows for file in opened]
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
         if not len(self):
@@ -40,19 +41,19 @@ class ParquetSource:
         return int(self.starts[-1])
 
     def labels(self) -> NDArray[np.int64] | None:
-        """Of the column `label`; −1 where a row has none."""
-        if LABEL not in self.columns:
+        """−1 where a row has none."""
+        if self.label is None:
             return None
-        return np.concatenate([_labels(_table(shard, [LABEL]).column(LABEL), shard) for shard in self.shards])
+        return np.concatenate([_labels(shard, self.label) for shard in self.shards])
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The other columns."""
-        return tuple(name for name in self.columns if name not in (self.picture, LABEL))
+        return tuple(name for name in self.columns if name not in (self.picture, self.label))
 
     def records(self, indices: Sequence[int], extras: Sequence[str] = ()) -> Iterator[Record]:
         refuse_extras(self.title, extras, self.fields)
-        wanted = [self.picture, *([LABEL] if LABEL in self.columns else []), *extras]
+        wanted = [self.picture, *([self.label] if self.label else []), *extras]
         for number, shard in enumerate(self.shards):
             low, high = np.searchsorted(indices, self.starts[number : number + 2])
             rows = np.asarray(indices[low:high], np.int64) - self.starts[number]
@@ -61,7 +62,7 @@ class ParquetSource:
                 yield Record(
                     index=int(self.starts[number]) + row,
                     name=name,
-                    label=values.get(LABEL),
+                    label=values[self.label] if self.label else None,
                     read=partial(decode, name, content),
                     extras={extra: values[extra] for extra in extras},
                 )
@@ -82,14 +83,19 @@ class ParquetSource:
         return next(picture for picture in PICTURES if picture in self.columns)
 
 
-def _labels(column: pyarrow.ChunkedArray, shard: Path) -> NDArray[np.int64]:
+def label_column(columns: Sequence[str]) -> str | None:
+    return next((name for name in LABELS if name in columns), None)
+
+
+def _labels(shard: Path, name: str) -> NDArray[np.int64]:
     """Whole numbers, −1 where a row has none; ValueError where they are anything else."""
+    column = _table(shard, [name]).column(name)
     if pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type):
         found = column.fill_null(-1).to_numpy()
         if (found == np.floor(found)).all():  # whole fractions are what pandas makes of a column with gaps
             return found.astype(np.int64)
     raise ValueError(
-        f"the column 'label' of {shard.name!r} holds {column.type}, for example {column[0].as_py()!r}; "
+        f"the column {name!r} of {shard.name!r} holds {column.type}, for example {column[0].as_py()!r}; "
         "give each class a whole number from 0 on"
     )
 

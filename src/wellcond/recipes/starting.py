@@ -189,8 +189,6 @@ def _told_in_a_line(console: Console | None) -> Iterator[None]:
 
 def _tell(summary: "Summary", out: Path) -> None:
     """The numbers as a table, and where things are in lines of their own: a path is for copying, not for folding."""
-    from ..runs_page import write_page
-
     shown = Table(show_header=False)
     for name, value in (("top-1", summary.top1), ("top-5", summary.top5)):
         if value is not None:
@@ -204,10 +202,23 @@ def _tell(summary: "Summary", out: Path) -> None:
     console = Console(highlight=False)
     console.print(shown)
     places = {
-        "page": write_page(out),
+        "page": _page(out),
         "curves": out / "metrics.jsonl",
         "model": f'wellcond.load("{out}")',
         "next": f"wellcond evaluate {out}" + (" --with knn linear" if summary.top1 is None else ""),
     }
     for name, place in places.items():
         console.print(f"{name:<6} {place}", markup=False, soft_wrap=True)
+
+
+def _page(out: Path) -> Path:
+    """Written last, when the numbers are safe: what fails here (a full disk) must not look like a lost run."""
+    from ..runs_page import write_page
+
+    try:
+        return write_page(out)
+    except OSError as error:
+        raise ValueError(
+            f"the run is done and saved in {str(out)!r}, but its page cannot be written ({error.strerror}); "
+            f"wellcond report {out} --out FILE writes it elsewhere"
+        ) from None

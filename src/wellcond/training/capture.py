@@ -10,6 +10,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from wellcond.training.processes import Processes
 from wellcond.training.step import Step
 from wellcond.training.supply import Inputs
 
@@ -72,12 +73,23 @@ class CapturedStep:
         return self.numbers
 
 
+def check_graph(graph: str, processes: Processes) -> None:
+    """ValueError, before anything is made, where a graph is asked for and no step here can be one."""
+    reason = _why_not_here(processes)
+    if graph == "on" and reason is not None:
+        raise ValueError(f"graph is 'on', but the step cannot be a CUDA graph: {reason}; use graph auto or off")
+
+
+def _why_not_here(processes: Processes) -> str | None:
+    if processes.device.type != "cuda":
+        return "there is no GPU"
+    return "there are several processes" if processes.world_size > 1 else None
+
+
 def why_not(step: Step) -> str | None:
     """Why this step cannot be captured, in words; None where it can."""
-    if step.processes.device.type != "cuda":
-        return "there is no GPU"
-    if step.processes.world_size > 1:
-        return "there are several processes"
+    if (reason := _why_not_here(step.processes)) is not None:
+        return reason
     if not step.updates.capturable:
         return "the optimizer reads its learning rate on the host"
     return None

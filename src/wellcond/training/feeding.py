@@ -65,7 +65,7 @@ class ImageSupply:
         images = images or open_images(config, processes.device, say)
         train = images.train
         self.num_classes = train.meta.num_classes
-        self.fingerprint = train.meta.fingerprint
+        self.fingerprint, self.val_fingerprint = train.meta.fingerprint, images.val.meta.fingerprint
         self.sampling = Sampling(
             length=len(train), batch_size=config.batch_size, seed=config.seed, repeats=data.augment.repeats
         )

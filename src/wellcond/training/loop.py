@@ -20,6 +20,7 @@ from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
 from wellcond.runs import SUMMARY, Run
 from wellcond.training import checkpoints
 from wellcond.training.along import Along
+from wellcond.training.capture import check_graph
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
@@ -59,13 +60,15 @@ def train(
         processes = stack.enter_context(
             process_group(config.device, config.batch_size, config.accumulate, judging=bool(config.along.judges))
         )
+        check_graph(config.graph, processes)
         stack.enter_context(surroundings(deterministic=config.deterministic, device=processes.device))
         wish = stack.enter_context(stop_signals())
         if processes.is_main:
             stack.enter_context(run.locked())
-        if (done := run.read_summary()) is not None:
-            return _as_told(done, run)
-        supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
+        if processes.agree(int(processes.is_main and _is_done(run))):
+            return _as_told(run.read_summary() or {}, run)
+        with wish.at_once():
+            supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
         along = Along(config, processes.device) if config.along.judges and processes.is_main else None
@@ -219,6 +222,17 @@ class Loop:
         return summary
 
 
+def _is_done(run: Run) -> bool:
+    """Is there a summary, and the checkpoint it speaks of? One that was damaged since is made again from that before.
+
+    Where no whole one is left the numbers stand: who throws checkpoints away does not want to train again.
+    """
+    if run.read_summary() is None:
+        return False
+    last = checkpoints.newest_whole(run.checkpoints)
+    return last is None or last == checkpoints.steps(run.checkpoints)[0]
+
+
 def _as_told(done: dict[str, Any], run: Run) -> Summary:
     try:
         return Summary(**done)
@@ -269,4 +283,8 @@ def _open_images(config: TrainConfig, processes: Processes, console: Console | N
         if console is not None and processes.is_main:
             console.print(line, highlight=False, markup=False)
 
-    return ImageSupply(config, processes, say)
+    try:
+        return ImageSupply(config, processes, say)
+    except Stopped as stopped:
+        say(str(stopped))
+        raise

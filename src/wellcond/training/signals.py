@@ -3,6 +3,7 @@
 SIGTERM and SIGUSR1 (what schedulers send before they take a machine) end with 75, EX_TEMPFAIL of sysexits.h: "try
 again". torchrun restarts on it (`--max-restarts`), LSF requeues with `REQUEUE_EXIT_VALUES=75`, a Slurm script does
 with `[ $? = 75 ] && scontrol requeue $SLURM_JOB_ID`. Ctrl-C ends with 130 after saving; a second one ends at once.
+While images are still being decoded, which may take an hour, there is nothing to save: there the first one does.
 """
 
 import signal
@@ -15,7 +16,7 @@ REQUEUE, INTERRUPTED = 75, 130
 
 
 class Stopped(SystemExit):
-    """A run that was asked to stop and has saved; `code` is the exit status."""
+    """A run that was asked to stop and has saved what there was; `code` is the exit status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(code)
@@ -30,6 +31,16 @@ class StopWish:
 
     def __init__(self) -> None:
         self.code: int | None = None
+        self.nothing_to_save = False
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside, a signal raises `Stopped` where the run is."""
+        self.nothing_to_save = True
+        try:
+            yield
+        finally:
+            self.nothing_to_save = False
 
     def __bool__(self) -> bool:
         return self.code is not None
@@ -38,6 +49,9 @@ class StopWish:
         if number == signal.SIGINT and self.code is not None:
             raise KeyboardInterrupt
         self.code = INTERRUPTED if number == signal.SIGINT else REQUEUE
+        if self.nothing_to_save:
+            self.nothing_to_save = False  # once: what follows is clearing up
+            raise Stopped(self.code, "stopped before the images were ready; the same command begins again")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ class Supply(Protocol):
     steps_per_epoch: int
     num_classes: int
     fingerprint: str  # of the training images: a resumed run must find the same
+    val_fingerprint: str  # and of the validation images: its numbers must go on
 
     def indices(self, step: int) -> Tensor:
         """Sample indices of the whole global batch, on the CPU."""

@@ -2,7 +2,7 @@
 
 import gc
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -252,6 +252,7 @@ class Trainer:
                 "metrics_bytes": self.metrics.sync(),
                 "rolled_back_to": self.rolled_back_to,
                 "data": self.supply.fingerprint,
+                "val_data": self.supply.val_fingerprint,
             }
             if self.annealing is not None:
                 state["skip_gain"] = self.annealing.at(self.tally.step)
@@ -273,11 +274,7 @@ class Trainer:
             return False
         path = self.run.checkpoints / checkpoints.name_of(step)
         state = checkpoints.read_state(path)
-        if state["data"] != self.supply.fingerprint:
-            raise ValueError(
-                f"the images of {self.config.data.train!r} are not those that {str(self.run.path)!r} was trained on; "
-                "bring them back, or start anew in another --out"
-            )
+        self._check_images(state)
         self.parts.restore({file: checkpoints.read_tensors(path, file) for file in self.parts.live()})
         restore_random(checkpoints.read_tensors(path, "random"), self.processes, seed=self.config.seed, step=step)
         self.tally = Tally.from_json(state["tally"])
@@ -285,6 +282,18 @@ class Trainer:
         self.saved_step = step
         self._reopen_metrics(state["metrics_bytes"])
         return True
+
+    def _check_images(self, state: Mapping[str, Any]) -> None:
+        supply, data = self.supply, self.config.data
+        for source, done, key, found in (
+            (data.train, "trained", "data", supply.fingerprint),
+            (data.val, "judged", "val_data", supply.val_fingerprint),
+        ):
+            if state.get(key, found) != found:  # early checkpoints say nothing of the validation images
+                raise ValueError(
+                    f"the images of {source!r} are not those that {str(self.run.path)!r} was {done} on; "
+                    "bring them back, or start anew in another --out"
+                )
 
     def _reopen_metrics(self, length: int) -> None:
         if self.processes.is_main:

@@ -30,9 +30,9 @@ def matrices(
     """(B, 6): at most one of the flags (B,) is set for a picture; none is the unit matrix.
 
     `argument` (B,) float64 is degrees for a rotation about the centre, counter-clockwise, a slope for a shear, a share
-    of the side for a translation. Pillow rounds sine and cosine to 15 decimals.
+    of the side for a translation. Pillow turns by the remainder of 360, and rounds sine and cosine to 15 decimals.
     """
-    angle = torch.where(rotated, argument, 0.0) * (-math.pi / 180)
+    angle = torch.where(rotated, argument, 0.0).remainder(360) * (-math.pi / 180)
     cosine, sine = (torch.round(f(angle) * 1e15) / 1e15 for f in (torch.cos, torch.sin))
     y, x = (torch.full_like(argument, s / 2) for s in side)
     b = torch.where(sheared_x, argument, sine)
