@@ -220,6 +220,10 @@ def test_refusals():
         wc.verify_init("vit_tiny_patch16_224")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="no transformer blocks"):
         wc.verify_init(timm.create_model("resnet18"), torch.randn(1, 3, 64, 64))
+    diverged = vit()
+    diverged.blocks[1].mlp.fc2.weight.data[0, 0] = math.nan
+    with pytest.raises(ValueError, match=r"'blocks\.1' has weights that are NaN"):
+        wc.verify_init(diverged)
 
 
 # ---- as JSON, table, page, command
