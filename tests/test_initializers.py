@@ -370,3 +370,5 @@ def test_mimetic_products():
     for bad in ((0.7,), 0.7, "ab", (0.7, math.inf)):
         with pytest.raises(ValueError, match=r"query_key.*\(0\.7, 0\.7\)"):
             wc.mimetic_(model, query_key=bad)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"value_output is \(0, 0\).*zero and stay so"):
+        wc.mimetic_(model, value_output=(0, 0))

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -428,6 +429,27 @@ def test_saved_and_loaded_by_torch_it_goes_on_to_the_same_bits(dtype, tmp_path):
     fewer = SOAP(twin.parameters, max_precondition_dim=5)
     with pytest.raises(ValueError, match=r"gram_left \(6, 6\), which parameter 0 does not fit"):
         fewer.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
+def test_a_copy_with_its_model_goes_on_to_the_same_bits(again):
+    torch.manual_seed(0)
+    model = nn.Linear(5, 4)
+    optimizer, X = SOAP(model.parameters(), lr=0.02, precondition_frequency=3), torch.randn(8, 5)
+    torch.optim.lr_scheduler.StepLR(optimizer, 2)  # it wraps `step` of this object alone
+
+    def train(model, optimizer, steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(X).square().sum().backward()
+            optimizer.step()
+        return [p.detach().clone() for p in model.parameters()]
+
+    train(model, optimizer, 4)
+    other, its = again((model, optimizer))
+    expected = train(model, optimizer, 6)
+    assert all(torch.equal(a, b) for a, b in zip(train(other, its, 6), expected, strict=True))
+    assert its.state[other.weight]["exp_avg"].equal(optimizer.state[model.weight]["exp_avg"])
 
 
 def test_weights_in_another_layout():

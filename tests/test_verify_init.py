@@ -16,6 +16,7 @@ import wellcond as wc
 from wellcond.blocks import adapted_blocks
 from wellcond.cli import main
 from wellcond.diagnosis import Verification
+from wellcond.diagnosis.beginning.table import cell
 
 
 def vit(**options) -> Any:
@@ -80,6 +81,17 @@ def test_the_verdict_tells_the_initializations_apart():
         assert good.value(layer, "value_output", "log_kappa") == pytest.approx(0, abs=1e-5)
         assert good.value(layer, "value_output", "gain") == pytest.approx(9, rel=1e-5)
         assert good.value(layer, "fc1", "gain") == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 12, 48])
+def test_narrow_heads_lean_as_well(heads):
+    """Swin's have 1/24 of the width: a matrix of so low a rank is never near the identity in the whole."""
+    model = wc.cut_skips(vit(embed_dim=96, num_heads=heads))
+    assert "query_key" in kinds(wc.verify_init(model), "warning")
+    wc.init_skipless_(model, generator=torch.Generator().manual_seed(0))
+    assert not kinds(wc.verify_init(model), "warning")
+    wc.init_skipless_(model, beta=0.0, generator=torch.Generator().manual_seed(0))
+    assert kinds(wc.verify_init(model), "warning") == {"query_key"}
 
 
 def test_orthogonal_inside_each_head_only_is_named():
@@ -195,6 +207,8 @@ def test_what_cannot_be_measured_is_said(family):
     pictures = torch.randn(2, 3, family.size, family.size)
     found = wc.verify_init(model, pictures)
     assert found.missing and found.value(0, "sab_in", "token_cosine") is not None
+    if family is CAIT:  # only its class token comes out of the last blocks, and one has no cosine
+        assert cell(found, found.layers[-1], ("cos", "ffn_sum", "token_cosine", str)) == "–"
     if family in (CAIT, CONVMIXER):
         assert found.verdict.startswith("Its weights cannot be compared")
         with pytest.raises(ValueError, match=r"talking heads|no attention"):
@@ -206,6 +220,10 @@ def test_refusals():
         wc.verify_init("vit_tiny_patch16_224")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="no transformer blocks"):
         wc.verify_init(timm.create_model("resnet18"), torch.randn(1, 3, 64, 64))
+    diverged = vit()
+    diverged.blocks[1].mlp.fc2.weight.data[0, 0] = math.nan
+    with pytest.raises(ValueError, match=r"'blocks\.1' has weights that are NaN"):
+        wc.verify_init(diverged)
 
 
 # ---- as JSON, table, page, command

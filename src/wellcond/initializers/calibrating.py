@@ -89,7 +89,8 @@ def _between(mass: Callable[[float], float], goal: float, low: float, high: floa
 
 
 def _grid(limits: Any) -> list[float]:
-    low, high = (as_number(limit) for limit in limits)
+    pair = isinstance(limits, tuple | list) and len(limits) == 2
+    low, high = (as_number(limit) for limit in limits) if pair else (0.0, 0.0)
     if not 0 < low <= high < float("inf"):
         raise ValueError(f"limits is {limits!r}; give the smallest and the largest temperature, e.g. (0.25, 4)")
     grid = [low]

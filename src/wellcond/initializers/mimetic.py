@@ -52,4 +52,6 @@ def _pair(name: str, value: Any) -> tuple[float, float]:
     numbers = [as_number(v) for v in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
     if len(numbers) != 2 or not all(abs(number) < float("inf") for number in numbers):
         raise ValueError(f"{name} is {value!r}; give (α, β) of αZ + βI, for example (0.7, 0.7)")
+    if not any(numbers):
+        raise ValueError(f"{name} is {value!r}: both of its matrices would be zero and stay so; give one that is not 0")
     return numbers[0], numbers[1]

@@ -65,4 +65,6 @@ def cell(verification: Verification, layer: int, column: tuple[str, str, str, Wr
     rows = [row for row in verification.rows if (row.layer, row.site, row.quantity) == (layer, site, quantity)]
     if not rows:
         return ""
-    return write(rows[0].value) if rows[0].value is not None else "∞" if rows[0].num_infinite else "–"
+    if rows[0].value is not None:
+        return write(rows[0].value)
+    return "∞" if rows[0].num_infinite and "kappa" in quantity else "–"  # the cosine of a single token is no number

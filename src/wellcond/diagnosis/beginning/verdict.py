@@ -16,9 +16,10 @@ EVEN = 0.05
 """How far the gain of an MLP's matrix may be from 1: what 24 of them in a row turn into a factor of 3."""
 DEAD = 0.1
 """LayerScale under which a branch without its skip is hardly there. timm begins with 1e-6 to 0.1."""
-LEANS = 0.1
-"""Cosine of W_Q W_Kᵀ with the identity from which on it leans to it, mean over heads. Independent W_Q and W_K have
-0 ± 1/d, the paper's (α, β) = (2, 0.6) about 0.24."""
+LEANS = 0.15
+"""Trace of W_Q W_Kᵀ over its norm and √d_h from which on it leans to the identity, mean over heads. At rank d_h it is
+1 at most; independent W_Q and W_K have 0 ± 1/√(d d_h), the paper's (α, β) = (2, 0.6) with one head 0.6/√4.36 and more
+with several."""
 LOST = 0.5
 """Share of the first block's diagonal mass that the last one must keep."""
 FLAT = 2.0
@@ -82,7 +83,7 @@ def _weights(sites: Sites, matrices: list[Matrices], severity: str) -> Iterator[
             remedy="" if good else _REMEDY,
         ),
     )
-    yield _leaning(sites, layers, severity)
+    yield _leaning(sites, matrices, severity)
     yield _gains(sites, matrices, severity)
     small = [i for i, block in enumerate(matrices) if any(float(s.abs().mean()) < DEAD for s in block.scales)]
     if small:
@@ -100,10 +101,10 @@ def _weights(sites: Sites, matrices: list[Matrices], severity: str) -> Iterator[
         )
 
 
-def _leaning(sites: Sites, layers: range, severity: str) -> tuple[bool, Finding]:
-    rows = [sites.rows[layer, "query_key", "diagonal_dominance"] for layer in layers]
-    values = [row.value or 0.0 for row in rows]
-    low = [layer for layer in layers if values[layer] / math.sqrt(rows[layer].d) < LEANS]
+def _leaning(sites: Sites, matrices: list[Matrices], severity: str) -> tuple[bool, Finding]:
+    values = [sites.value(layer, "query_key", "diagonal_dominance") or 0.0 for layer in range(len(matrices))]
+    ranks = [block.query.shape[1] for block in matrices]
+    low = [i for i, (value, d_h) in enumerate(zip(values, ranks, strict=True)) if value / math.sqrt(d_h) < LEANS]
     text = "W_Q W_Kᵀ leans to the identity: a token looks at itself before it looks at unrelated ones."
     if low:
         text = "W_Q W_Kᵀ does not lean to the identity: a token looks at itself no more than at others."

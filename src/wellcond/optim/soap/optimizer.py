@@ -179,12 +179,21 @@ class SOAP(Optimizer):
         """Copied in place, each tensor in its own dtype: torch would round the state of bfloat16 weights."""
         self.wait()
         self._check_state(state_dict)
-        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
-        self._show_state()
+        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})  # by __setstate__
         every = [p for group in self.param_groups for p in group["params"]]
         for index, saved in state_dict["state"].items():
             for key, value in saved.items():
                 self.state[every[index]][key].copy_(value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copied and pickled with the stacks that the state is views of; the stream beside is made anew."""
+        self.wait()
+        own = ("how", "overlap", "sharing", "layout", "precision", "_ready")
+        return super().__getstate__() | {name: getattr(self, name) for name in own} | {"beside": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._show_state()
 
     def _check_state(self, state_dict: dict[str, Any]) -> None:
         """ValueError, and nothing changed, where it is no state of these parameters."""
