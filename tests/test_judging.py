@@ -117,6 +117,7 @@ def test_sets_with_masks(layout, runs, tmp_path, capsys):
     words = ["evaluate", str(runs["plain"]), "--data", str(tmp_path), "--with", "segmentation", "discovery", *QUICK]
     words += ["--foreground", "1", "--void", "3"] if layout == "pets" else []
     assert main([*words, "--html", str(tmp_path / "page.html")]) == 0
+    assert ("have no background" in capsys.readouterr().err) == (layout == "ade20k")  # 0 is its first class
     found = {row["judge"]: row["values"] for row in Run(runs["plain"]).evaluations() if row["data"] == str(tmp_path)}
     assert 0 <= found["segmentation"]["miou"] <= 100
     assert ("corloc" in found["discovery"]) == (layout == "voc")
@@ -203,6 +204,9 @@ def place(runs, tmp_path_factory) -> Path:
         Image.fromarray(np.zeros((6, 40, 3), np.uint8)).save(path)
     for path in (folder / "tiny" / "SegmentationClass").iterdir():
         Image.fromarray(np.zeros((6, 40), np.uint8)).save(path)
+    write_ade20k(folder / "ade")
+    more = folder / "ade" / "annotations" / "validation" / "ADE_00000004.png"
+    Image.fromarray(np.full((40, 40), 200, np.uint8)).save(more)
     picture = {"bytes": png(procedural(0, size=32).image), "path": "a.png"}
     (folder / "bare").mkdir()
     (folder / "sized").mkdir()
@@ -216,6 +220,11 @@ def place(runs, tmp_path_factory) -> Path:
 BAD = {
     "masks of another size": ("plain", ["--with", "discovery", "--data", "voc"], ["2012_000004", "7 × 9", "40 × 40"]),
     "segments of another size": ("plain", ["--with", "segmentation", "--data", "voc"], ["2012_000004", "7 × 9"]),
+    "more classes": (
+        "plain",
+        ["--with", "segmentation", "--data", "ade"],
+        ["ADE_00000004", "class 199", "0 … 149", "--void"],
+    ),
     "no boxes": ("plain", ["--with", "discovery", "--data", "bare"], ["neither boxes nor masks"]),
     "no masks": ("plain", ["--with", "segmentation", "--data", "bare"], ["no masks"]),
     "no labels": ("plain", ["--with", "knn", "--data", "bare"], ["no labels"]),
