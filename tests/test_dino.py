@@ -207,6 +207,7 @@ def test_collapse_is_told_and_explained():
 
     assert told(most, 0.0, epoch=2) is None  # so it begins
     assert told(most, 0.0, epoch=2, epochs=2) == told(most, 0.0)  # and so a short run ends
+    assert told(most, 0.0, epoch=1, epochs=1) is None  # its last layer has never moved
     flat = told(most, 0.0)
     assert flat is not None and "ln(dino.out_dim) = 6.908" in flat and "lower dino.teacher_temperature" in flat
     assert told(0.998 * most, 0.09, epoch=5) is None  # about to come apart
@@ -229,7 +230,7 @@ def test_the_measure_of_collapse():
     answered = [answers(objective.teacher.model, objective.teacher.head, crop) for large in images for crop in large]
     q = [softmax((t - centre) / 0.05) for t in answered]
     entropies = [-sum(p * math.log(p) for p in one) for one in q]
-    mean = sum(q) / len(q)
+    mean = np.mean(q, axis=0)
     _, metrics = objective(images, crops)
     assert metrics["teacher_entropy"].item() == pytest.approx(np.mean(entropies), rel=1e-10)
     spread = objective.settle_(torch.tensor(1.0), lambda t: t)["teacher_spread"].item()
@@ -237,6 +238,7 @@ def test_the_measure_of_collapse():
     objective(images[:1, :1].expand(3, 2, -1, -1, -1), crops)
     same = objective.settle_(torch.tensor(1.0), lambda t: t)["teacher_spread"].item()
     assert same == pytest.approx(0, abs=1e-12)
+    assert DINO(model_of(), CONFIG, batch_size=1).settle_(torch.tensor(1.0), lambda t: t) == {}
 
 
 # crops

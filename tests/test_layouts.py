@@ -194,7 +194,7 @@ def test_numbers_that_are_none():
     with pytest.raises(ValueError, match=r"boxes of a are \[\[0\.0, 1\.0, 2\.0, nan\]\]; give four numbers"):
         boxes_of(np.array([[0, 1, 2, np.nan]]), "a")
     for wrong in ([[0, 300]], [[0, -1]], [[0.5, 1.0]]):
-        with pytest.raises(ValueError, match="mask of a holds .*; give class numbers from 0 to 255"):
+        with pytest.raises(ValueError, match=r"mask of a holds .*; give class numbers from 0 to 255"):
             mask_of(wrong, "a")
 
 

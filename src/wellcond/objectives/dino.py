@@ -42,7 +42,8 @@ class Branch(nn.Module):
 class DINO(Objective):
     """images (B, 2, C, S, S) large crops, crops (B, L, C, s, s) small ones.
 
-    `accumulate` is the number of chunks of a step, each of which brings its share of the centre.
+    `accumulate` is the number of chunks of a step, each of which brings its share of the centre; `batch_size` that of
+    all its images: the answers to one alone have none to differ from.
     """
 
     centre: Tensor
@@ -52,10 +53,10 @@ class DINO(Objective):
     freeze: Tensor
     resample: Tensor | None
 
-    def __init__(self, model: nn.Module, config: DINOConfig, *, accumulate: int = 1) -> None:
+    def __init__(self, model: nn.Module, config: DINOConfig, *, accumulate: int = 1, batch_size: int = 2) -> None:
         super().__init__()
         self.model: vit.ViT = vit.check_plain(model, "dino")
-        self.config, self.accumulate = config, accumulate
+        self.config, self.accumulate, self.batch_size = config, accumulate, batch_size
         self.head = Head(self.model.num_features, config)
         self.teacher = Branch(copy.deepcopy(self.model), copy.deepcopy(self.head)).requires_grad_(False)
         self.register_buffer("centre", torch.zeros(config.out_dim))
@@ -119,17 +120,17 @@ class DINO(Objective):
         difference = foreach._foreach_sub(student, teacher)
         foreach._foreach_mul_(difference, self.student_share * good.to(self.student_share.dtype))
         foreach._foreach_add_(teacher, difference)
-        return {"teacher_spread": spread}
+        return {"teacher_spread": spread} if self.batch_size > 1 else {}
 
     def collapse(self, means: Mapping[str, float | None], epoch: int, epochs: int) -> str | None:
         """Where the teacher's answers do not differ, or the loss is still that of flat ones after a quarter of the run.
 
         Answers are flat at the beginning and then come apart: early a flat one alone is no collapse, and nothing
-        is one before the last layer has learned for more than an epoch, unless the run ends so.
+        is one before the last layer has learned for more than an epoch, or at all where the run ends.
         """
         loss, spread, entropy = (means.get(name) for name in ("loss", "teacher_spread", "teacher_entropy"))
         most = math.log(self.config.out_dim)
-        if loss is None or (epoch <= self.config.freeze_epochs + 1 and epoch < epochs):
+        if loss is None or epoch <= self.config.freeze_epochs + (epoch < epochs):
             return None
         same, flat = spread is not None and spread <= SAME, abs(loss - most) <= FLAT * most
         if flat and (same or epoch > epochs / 4):
