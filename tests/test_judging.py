@@ -124,6 +124,19 @@ def test_sets_with_masks(layout, runs, tmp_path, capsys):
     assert 0 <= found["discovery"]["foreground_iou"] <= 100
 
 
+def test_learning_and_asking_on_one_set_is_told(runs, tmp_path, capsys):
+    """The neighbour of every picture is the picture itself."""
+    pictures = [{"bytes": png(procedural(i, size=32).image), "path": f"{i}.png"} for i in range(6)]
+    for path, half in (("whole/0", pictures), ("halves/train-0", pictures[:3]), ("halves/val-0", pictures[3:])):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        table = pyarrow.table({"image": half, "label": [i % 2 for i in range(len(half))]})
+        parquet.write_table(table, tmp_path / f"{path}.parquet")
+    for folder, told in (("whole", True), ("halves", False)):
+        words = ["evaluate", str(runs["plain"]), "--data", str(tmp_path / folder), "--with", "knn", *QUICK]
+        assert main([*words, "--html", str(tmp_path / "page.html")]) == 0
+        assert ("knn will be asked about the pictures learned from" in capsys.readouterr().err) == told
+
+
 def write_pets(folder: Path) -> None:
     """1 is the pet, 2 is not, 3 is the border; pictures of two sizes."""
     for half, count in (("train", 5), ("test", 4)):
