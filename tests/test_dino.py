@@ -138,9 +138,9 @@ def test_chunks_make_one_centre():
     loss, _ = whole(images, crops)
     losses = [chunked(images[i : i + 2], crops[i : i + 2])[0] for i in (0, 2)]
     assert (losses[0] + losses[1]).item() / 2 == pytest.approx(loss.item(), rel=1e-10)
-    for objective in (whole, chunked):
-        objective.settle_(torch.tensor(1.0), lambda t: t)
+    one, two = (objective.settle_(torch.tensor(1.0), lambda t: t) for objective in (whole, chunked))
     torch.testing.assert_close(whole.centre, chunked.centre, rtol=0, atol=1e-10)
+    torch.testing.assert_close(one["teacher_spread"], two["teacher_spread"], rtol=0, atol=1e-10)
 
 
 def test_a_skipped_step_settles_nothing():
@@ -202,10 +202,12 @@ def test_collapse_is_told_and_explained():
     objective = objective_of(out_dim=1000)
     most = math.log(1000)
 
-    def told(loss: float, spread: float, epoch: int = 3) -> str | None:
-        return objective.collapse({"loss": loss, "teacher_spread": spread}, epoch, epochs=20)
+    def told(loss: float, spread: float, epoch: int = 3, *, epochs: int = 20, **more: float) -> str | None:
+        return objective.collapse({"loss": loss, "teacher_spread": spread, **more}, epoch, epochs=epochs)
 
     assert told(most, 0.0, epoch=2) is None  # so it begins
+    assert told(most, 0.0, epoch=2, epochs=2) == told(most, 0.0)  # and so a short run ends
+    assert told(most, 0.0, epoch=1, epochs=1) is None  # its last layer has never moved
     flat = told(most, 0.0)
     assert flat is not None and "ln(dino.out_dim) = 6.908" in flat and "lower dino.teacher_temperature" in flat
     assert told(0.998 * most, 0.09, epoch=5) is None  # about to come apart
@@ -213,17 +215,30 @@ def test_collapse_is_told_and_explained():
     assert told(0.97 * most, 0.1, epoch=19) is None
     same = told(1.5 * most, 0.001)  # sharp and the same for all, ahead of its centre
     assert same is not None and "every picture the same answer" in same and "raise dino.teacher_temperature" in same
+    early = told(1.01 * most, 0.001, teacher_entropy=0.999 * most)  # a student that is not yet as flat as its teacher
+    assert early is not None and "entropy 6.901" in early and "lower dino.teacher_temperature" in early
+    assert told(1.01 * most, 0.001, teacher_entropy=0.2) == same
     assert told(1.5 * most, 0.5) is None  # a student that is wrong, not a teacher that is empty
     assert objective.collapse({"loss": None}, epoch=9, epochs=20) is None
 
 
 def test_the_measure_of_collapse():
     objective = objective_of()
-    _, metrics = objective(*batch())
-    assert metrics["teacher_spread"] > 0 and 0 < metrics["teacher_entropy"] < math.log(K)
     images, crops = batch()
-    _, same = objective(images[:1, :1].expand(3, 2, -1, -1, -1), crops)
-    assert same["teacher_spread"].item() == pytest.approx(0, abs=1e-12)
+    set_numbers(objective, temperature=0.05)
+    centre = objective.centre.numpy().copy()
+    answered = [answers(objective.teacher.model, objective.teacher.head, crop) for large in images for crop in large]
+    q = [softmax((t - centre) / 0.05) for t in answered]
+    entropies = [-sum(p * math.log(p) for p in one) for one in q]
+    mean = np.mean(q, axis=0)
+    _, metrics = objective(images, crops)
+    assert metrics["teacher_entropy"].item() == pytest.approx(np.mean(entropies), rel=1e-10)
+    spread = objective.settle_(torch.tensor(1.0), lambda t: t)["teacher_spread"].item()
+    assert spread == pytest.approx(-sum(p * math.log(p) for p in mean) - np.mean(entropies), abs=1e-10) and spread > 0
+    objective(images[:1, :1].expand(3, 2, -1, -1, -1), crops)
+    same = objective.settle_(torch.tensor(1.0), lambda t: t)["teacher_spread"].item()
+    assert same == pytest.approx(0, abs=1e-12)
+    assert DINO(model_of(), CONFIG, batch_size=1).settle_(torch.tensor(1.0), lambda t: t) == {}
 
 
 # crops

@@ -117,10 +117,24 @@ def test_sets_with_masks(layout, runs, tmp_path, capsys):
     words = ["evaluate", str(runs["plain"]), "--data", str(tmp_path), "--with", "segmentation", "discovery", *QUICK]
     words += ["--foreground", "1", "--void", "3"] if layout == "pets" else []
     assert main([*words, "--html", str(tmp_path / "page.html")]) == 0
+    assert ("have no background" in capsys.readouterr().err) == (layout == "ade20k")  # 0 is its first class
     found = {row["judge"]: row["values"] for row in Run(runs["plain"]).evaluations() if row["data"] == str(tmp_path)}
     assert 0 <= found["segmentation"]["miou"] <= 100
     assert ("corloc" in found["discovery"]) == (layout == "voc")
     assert 0 <= found["discovery"]["foreground_iou"] <= 100
+
+
+def test_learning_and_asking_on_one_set_is_told(runs, tmp_path, capsys):
+    """The neighbour of every picture is the picture itself."""
+    pictures = [{"bytes": png(procedural(i, size=32).image), "path": f"{i}.png"} for i in range(6)]
+    for path, half in (("whole/0", pictures), ("halves/train-0", pictures[:3]), ("halves/val-0", pictures[3:])):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        table = pyarrow.table({"image": half, "label": [i % 2 for i in range(len(half))]})
+        parquet.write_table(table, tmp_path / f"{path}.parquet")
+    for folder, told in (("whole", True), ("halves", False)):
+        words = ["evaluate", str(runs["plain"]), "--data", str(tmp_path / folder), "--with", "knn", *QUICK]
+        assert main([*words, "--html", str(tmp_path / "page.html")]) == 0
+        assert ("knn will be asked about the pictures learned from" in capsys.readouterr().err) == told
 
 
 def write_pets(folder: Path) -> None:
@@ -203,6 +217,9 @@ def place(runs, tmp_path_factory) -> Path:
         Image.fromarray(np.zeros((6, 40, 3), np.uint8)).save(path)
     for path in (folder / "tiny" / "SegmentationClass").iterdir():
         Image.fromarray(np.zeros((6, 40), np.uint8)).save(path)
+    write_ade20k(folder / "ade")
+    more = folder / "ade" / "annotations" / "validation" / "ADE_00000004.png"
+    Image.fromarray(np.full((40, 40), 200, np.uint8)).save(more)
     picture = {"bytes": png(procedural(0, size=32).image), "path": "a.png"}
     (folder / "bare").mkdir()
     (folder / "sized").mkdir()
@@ -216,6 +233,11 @@ def place(runs, tmp_path_factory) -> Path:
 BAD = {
     "masks of another size": ("plain", ["--with", "discovery", "--data", "voc"], ["2012_000004", "7 × 9", "40 × 40"]),
     "segments of another size": ("plain", ["--with", "segmentation", "--data", "voc"], ["2012_000004", "7 × 9"]),
+    "more classes": (
+        "plain",
+        ["--with", "segmentation", "--data", "ade"],
+        ["ADE_00000004", "class 199", "0 … 149", "--void"],
+    ),
     "no boxes": ("plain", ["--with", "discovery", "--data", "bare"], ["neither boxes nor masks"]),
     "no masks": ("plain", ["--with", "segmentation", "--data", "bare"], ["no masks"]),
     "no labels": ("plain", ["--with", "knn", "--data", "bare"], ["no labels"]),

@@ -55,6 +55,23 @@ def test_a_list_of_voc_names_its_pictures(tmp_path):
     assert opened(root).title.endswith("Main/val")
 
 
+def test_voc_as_it_unpacks(tmp_path):
+    write_voc(tmp_path / "VOCdevkit" / "VOC2012")
+    assert len(opened(tmp_path / "VOCdevkit")) == 3
+    write_voc(tmp_path / "VOCdevkit" / "VOC2007")
+    with pytest.raises(ValueError, match=r"holds VOC2007 and VOC2012; give one of them, for example .*VOC2012'"):
+        opened(tmp_path / "VOCdevkit")
+
+
+def test_a_list_of_segmentation_misses_a_mask(tmp_path):
+    root = write_voc(tmp_path)
+    (root / "SegmentationClass" / "2012_000005.png").unlink()
+    source = opened(root)
+    assert source.fields == ("mask", "boxes")
+    with pytest.raises(ValueError, match=r"mask of 2012_000005\.jpg cannot be read.*2012_000005\.png"):
+        known(source)
+
+
 def test_coco_stuff_and_its_boxes(tmp_path):
     root = write_coco(write_coco(tmp_path, "train2017", stuff=True), "val2017", 2, stuff=True)
     assert len(opened(root, "train")) == 4
@@ -72,6 +89,15 @@ def test_coco_20k_is_a_list(line, tmp_path):
     source = opened(root / "coco_20k_filenames.txt")
     assert (source.title, source.fields) == ("coco:coco_20k_filenames", ("boxes",))
     assert [boxes.tolist() for _, boxes, _ in known(source)] == [[list(sample(2).box)], [list(sample(0).box)]]
+
+
+def test_a_list_of_two_splits_is_refused(tmp_path):
+    """Their boxes lie in two files, and those of the first split would be missed."""
+    root = write_coco(write_coco(tmp_path, "train2014"), "val2014")
+    listed = root / "both.txt"
+    listed.write_text("COCO_train2014_000000001000.jpg\nCOCO_val2014_000000001007.jpg\n")
+    with pytest.raises(ValueError, match=r"both\.txt names pictures of train2014 and val2014; make one list for each"):
+        opened(listed)
 
 
 def test_ade20k(tmp_path):
@@ -162,6 +188,14 @@ def test_boxes_as_sizes_and_wrong_ones():
         boxes_of([[50, 60, 7, 8]], "a")
     with pytest.raises(ValueError, match="four numbers"):
         boxes_of([1, 2, 3], "a")
+
+
+def test_numbers_that_are_none():
+    with pytest.raises(ValueError, match=r"boxes of a are \[\[0\.0, 1\.0, 2\.0, nan\]\]; give four numbers"):
+        boxes_of(np.array([[0, 1, 2, np.nan]]), "a")
+    for wrong in ([[0, 300]], [[0, -1]], [[0.5, 1.0]]):
+        with pytest.raises(ValueError, match=r"mask of a holds .*; give class numbers from 0 to 255"):
+            mask_of(wrong, "a")
 
 
 def test_a_bool_mask_holds_the_class_of_its_picture():

@@ -85,6 +85,8 @@ def test_two_processes_equal_one(name, parallel, tmp_path):
         compare(weights(tmp_path / "one", file), weights(tmp_path / "two", file))
     one, two = ([r["val_loss"] for r in last_rows(tmp_path / w, "eval")] for w in ("one", "two"))
     assert len(one) == 4 and one == pytest.approx(two, rel=1e-10)
+    for a, b in zip(*(last_rows(tmp_path / w, "train") for w in ("one", "two")), strict=True):
+        assert a.pop("kind") == b.pop("kind") and a == pytest.approx(b, rel=1e-8)  # every number, the norm among them
 
 
 def last_rows(out: Path, kind: str) -> list[dict]:

@@ -56,6 +56,8 @@ def mask_of(value: Any, name: str, label: int | None = None) -> NDArray[np.uint8
         raise ValueError(f"the mask of {name} is {str(value)[:60]}; give a picture of class numbers, for example a PNG")
     if mask.dtype == bool:
         return mask.astype(np.uint8) * np.uint8(1 if label is None else label + 1)
+    if mask.dtype.kind not in "iu" or mask.min(initial=0) < 0 or mask.max(initial=0) > 255:
+        raise ValueError(f"the mask of {name} holds {mask.min()} … {mask.max()}; give class numbers from 0 to 255")
     return mask.astype(np.uint8)
 
 
@@ -84,6 +86,8 @@ def boxes_of(
     ([[0.0, 0.0, 64.0, 32.0]], [[0.0, 0.0, 9.5, 4.0]])
     """
     if isinstance(value, np.ndarray):
+        if not np.isfinite(value).all():
+            raise ValueError(f"the boxes of {name} are {value.tolist()}; give four numbers for each")
         return value.astype(np.float64).reshape(-1, 4)
     if isinstance(value, dict):
         value = value.get("bbox", value.get("boxes"))

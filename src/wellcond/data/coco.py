@@ -32,16 +32,19 @@ def open_half(root: Path, half: str) -> LaidOut:
 
 def open_list(root: Path, listed: Path) -> LaidOut:
     """The pictures of a list, of train2014 where a line does not say otherwise; a line is a name or a number."""
-    pictures, split = [], "train2014"
+    pictures, split, splits = [], "train2014", set()
     for line in lines_of(listed):
         number = re.findall(r"\d+", line.rsplit(".", 1)[0])
         if not number:
             raise ValueError(f"{line!r} in {listed.name} is no picture of COCO; give its file name or its number")
         named = re.search(r"(train|val)20(14|17)", line)
         split = named[0] if named else split
+        splits.add(split)
         folder = _pictures(root, split) or root / split
         prefix = f"COCO_{split}_" if split.endswith("2014") else ""
         pictures.append(folder / f"{prefix}{int(number[-1]):012d}.jpg")
+    if len(splits) > 1:
+        raise ValueError(f"{listed.name} names pictures of {' and '.join(sorted(splits))}; make one list for each")
     title = f"coco:{listed.stem}"
     return _opened(root, split, existing(pictures, title), title)
 

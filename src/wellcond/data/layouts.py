@@ -1,6 +1,7 @@
 """Sets with masks and boxes as their makers lay them out on disk. Floor 6; imports no torch.
 
     VOC        JPEGImages/ID.jpg  Annotations/ID.xml  SegmentationClass/ID.png  ImageSets/{Segmentation,Main}/SET.txt
+               as it unpacks, VOCdevkit/VOC2012/…: give the year's folder, or VOCdevkit where it holds one year
     COCO       {train,val}{2014,2017}/NAME.jpg, also in images/   annotations/instances_{train,val}{2014,2017}.json
                COCO-Stuff's maps NAME.png in stuffthingmaps/{train,val}2017/, or annotations/{train,val}2017/
     ADE20K     images/{training,validation}/NAME.jpg  annotations/{training,validation}/NAME.png
@@ -27,7 +28,10 @@ Half = str  # "train" or "val"
 
 
 class LaidOut:
-    """Pictures by path, with what is known of each; boxes and masks are read when asked for."""
+    """Pictures by path, with what is known of each; boxes and masks are read when asked for.
+
+    `has_background`: 0 in the masks is no class, but what no object covers.
+    """
 
     def __init__(
         self,
@@ -37,10 +41,12 @@ class LaidOut:
         masks: "Callable[[Path], NDArray[np.uint8]] | None" = None,
         boxes: Callable[[Path], NDArray[np.float64]] | None = None,
         num_segments: int = 0,
+        has_background: bool = False,
     ) -> None:
         if not pictures:
             raise ValueError(f"{title} has no pictures; check the folder")
         self.title, self.paths, self.num_segments = title, list(pictures), num_segments
+        self.has_background = has_background
         self._read: Mapping[str, Callable[[Path], Any]] = {
             name: read for name, read in (("mask", masks), ("boxes", boxes)) if read is not None
         }
@@ -80,9 +86,16 @@ def open_layout(path: Path, half: Half) -> LaidOut | None:
                 if layout.is_here(root):
                     return layout.open_list(root, path)
         raise ValueError(f"{str(path)!r} lies in no VOC or COCO folder; put the list of pictures inside one")
+    if not path.is_dir():
+        return None
     for layout in (voc, coco, ade20k):
-        if path.is_dir() and layout.is_here(path):
+        if layout.is_here(path):
             return layout.open_half(path, half)
+    if years := [folder for folder in sorted(path.glob("VOC*")) if voc.is_here(folder)]:
+        if len(years) > 1:
+            names = " and ".join(folder.name for folder in years)
+            raise ValueError(f"{str(path)!r} holds {names}; give one of them, for example {str(years[-1])!r}")
+        return voc.open_half(years[0], half)
     return None
 
 

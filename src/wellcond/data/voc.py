@@ -25,18 +25,20 @@ def open_half(root: Path, half: str) -> LaidOut:
 
 
 def open_list(root: Path, listed: Path) -> LaidOut:
-    """The pictures of a list; with masks only where each of them has one."""
+    """The pictures of a list; with masks where each of them has one, or should: where it is a list of Segmentation."""
     names = [line.split()[0] for line in lines_of(listed)]  # lists of a class have a second column
     title = f"voc:{root.resolve().name}/{listed.parent.name}/{listed.stem}"
     pictures = existing([root / "JPEGImages" / f"{name}.jpg" for name in names], title)
     masks, annotations = root / "SegmentationClass", root / "Annotations"
-    all_masked = all((masks / f"{name}.png").is_file() for name in names)
+    masked = [(masks / f"{name}.png").is_file() for name in names]
+    have_masks = all(masked) or (any(masked) and listed.parent.name == "Segmentation")
     return LaidOut(
         title,
         pictures,
-        masks=partial(mask_beside, masks) if all_masked else None,
+        masks=partial(mask_beside, masks) if have_masks else None,
         boxes=partial(boxes_in_xml, annotations) if annotations.is_dir() else None,
         num_segments=NUM_CLASSES,
+        has_background=True,
     )
 
 

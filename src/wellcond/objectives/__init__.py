@@ -33,4 +33,4 @@ def build_objective(config: TrainConfig, model: nn.Module) -> Objective:
         torch.default_generator.manual_seed(config.seed + _HEADS)
         if config.objective == "mae":
             return MAE(model, config.mae).to(dtype)
-        return DINO(model, config.dino, accumulate=config.accumulate).to(dtype)
+        return DINO(model, config.dino, accumulate=config.accumulate, batch_size=config.batch_size).to(dtype)

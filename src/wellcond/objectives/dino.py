@@ -9,7 +9,8 @@ they may not all be flat).
     loss = mean over i ∈ {1, 2}, v ≠ i of −Σ_k q_i log p_v,   q = softmax((t − c)/τ_t),  p = softmax(s/τ_s)
 
 Teacher and centre are parts of the objective, so a checkpoint holds them. The centre moves once a step, by the mean
-over all processes and chunks: their number changes nothing. Answers and loss are float32 under autocast.
+over all processes and chunks, and by how much answers differ is measured over all of them, too: their number changes
+nothing. Answers and loss are float32 under autocast.
 
 Legend: B images, L small crops of each, V = 2 + L, K prototypes, D width.
 """
@@ -27,7 +28,7 @@ from wellcond.objectives import vit
 from wellcond.objectives.dino_head import Head
 from wellcond.objectives.objective import Mean, Objective
 
-FLAT, SAME = 0.005, 0.02  # how near to ln K the loss may be, as a share of it; nats that answers must differ by
+FLAT, SAME = 0.005, 0.02  # how near to ln K loss or entropy may be, as a share; nats that answers must differ by
 
 
 class Branch(nn.Module):
@@ -41,7 +42,8 @@ class Branch(nn.Module):
 class DINO(Objective):
     """images (B, 2, C, S, S) large crops, crops (B, L, C, s, s) small ones.
 
-    `accumulate` is the number of chunks of a step, each of which brings its share of the centre.
+    `accumulate` is the number of chunks of a step, each of which brings its share of the centre; `batch_size` that of
+    all its images: the answers to one alone have none to differ from.
     """
 
     centre: Tensor
@@ -51,14 +53,15 @@ class DINO(Objective):
     freeze: Tensor
     resample: Tensor | None
 
-    def __init__(self, model: nn.Module, config: DINOConfig, *, accumulate: int = 1) -> None:
+    def __init__(self, model: nn.Module, config: DINOConfig, *, accumulate: int = 1, batch_size: int = 2) -> None:
         super().__init__()
         self.model: vit.ViT = vit.check_plain(model, "dino")
-        self.config, self.accumulate = config, accumulate
+        self.config, self.accumulate, self.batch_size = config, accumulate, batch_size
         self.head = Head(self.model.num_features, config)
         self.teacher = Branch(copy.deepcopy(self.model), copy.deepcopy(self.head)).requires_grad_(False)
         self.register_buffer("centre", torch.zeros(config.out_dim))
-        self.register_buffer("seen", torch.zeros(config.out_dim), persistent=False)  # 0 between steps
+        seen = torch.zeros(2 * config.out_dim + 1)  # mean answer, mean probabilities, mean entropy; 0 between steps
+        self.register_buffer("seen", seen, persistent=False)
         for name in ("temperature", "student_share", "freeze"):  # numbers of a step
             self.register_buffer(name, torch.ones(()), persistent=False)
         size = config.local_size if config.local_crops else self.model.patch_embed.img_size[0]
@@ -82,8 +85,9 @@ class DINO(Objective):
         losses = distillation_losses(student, log_q, self.config.student_temperature)
         if not self.training:
             return losses
-        self.seen.add_(teacher.mean((0, 1)) / self.accumulate)
-        return losses.mean(), measure(log_q)
+        q, entropy = log_q.exp(), entropy_of(log_q).mean()
+        self.seen.add_(torch.cat([teacher.mean((0, 1)), q.mean((0, 1)), entropy[None]]) / self.accumulate)
+        return losses.mean(), {"teacher_entropy": entropy}
 
     def numbers(self, step: int, *, steps_per_epoch: int, epochs: int) -> dict[str, float]:
         config = self.config
@@ -99,10 +103,16 @@ class DINO(Objective):
     def frozen(self) -> list[tuple[nn.Parameter, Tensor]]:
         return [(self.head.last, self.freeze)]
 
-    def settle_(self, good: Tensor, mean: Mean) -> None:
-        """teacher ← teacher + (1 − m)(student − teacher), centre ← m_c·centre + (1 − m_c)·mean of its answers."""
+    def settle_(self, good: Tensor, mean: Mean) -> dict[str, Tensor]:
+        """teacher ← teacher + (1 − m)(student − teacher), centre ← m_c·centre + (1 − m_c)·mean of its answers.
+
+        Returns by how much the entropy of the teacher's mean answer is above the mean of their entropies. This is the
+        mean divergence of an answer from the mean answer: 0 where all are the same.
+        """
+        answer, q, entropy = mean(self.seen).split([len(self.centre), len(self.centre), 1])
         moved = (1 - self.config.centre_momentum) * good.to(self.centre.dtype)
-        self.centre.add_((mean(self.seen) - self.centre) * moved)
+        self.centre.add_((answer - self.centre) * moved)
+        spread = entropy_of(q.clamp(min=1e-30).log()) - entropy[0]
         self.seen.zero_()
         student = [p.detach() for p in (*self.model.parameters(), *self.head.parameters())]
         teacher = [*self.teacher.model.parameters(), *self.teacher.head.parameters()]
@@ -110,22 +120,28 @@ class DINO(Objective):
         difference = foreach._foreach_sub(student, teacher)
         foreach._foreach_mul_(difference, self.student_share * good.to(self.student_share.dtype))
         foreach._foreach_add_(teacher, difference)
+        return {"teacher_spread": spread} if self.batch_size > 1 else {}
 
     def collapse(self, means: Mapping[str, float | None], epoch: int, epochs: int) -> str | None:
         """Where the teacher's answers do not differ, or the loss is still that of flat ones after a quarter of the run.
 
         Answers are flat at the beginning and then come apart: early a flat one alone is no collapse, and nothing
-        is one before the last layer has learned for an epoch.
+        is one before the last layer has learned for more than an epoch, or at all where the run ends.
         """
-        loss, spread = means.get("loss"), means.get("teacher_spread")
+        loss, spread, entropy = (means.get(name) for name in ("loss", "teacher_spread", "teacher_entropy"))
         most = math.log(self.config.out_dim)
-        if epoch <= self.config.freeze_epochs + 1 or loss is None:
+        if loss is None or epoch <= self.config.freeze_epochs + (epoch < epochs):
             return None
         same, flat = spread is not None and spread <= SAME, abs(loss - most) <= FLAT * most
         if flat and (same or epoch > epochs / 4):
             return (
                 f"DINO has collapsed: its loss {loss:.3f} is that of answers that say nothing, ln(dino.out_dim) = "
                 f"{most:.3f}: the teacher's are flat; lower dino.teacher_temperature or optim.lr, or warm up longer"
+            )
+        if same and entropy is not None and entropy >= (1 - FLAT) * most:  # the student is still elsewhere
+            return (
+                f"DINO has collapsed: the teacher's answers are flat, their entropy {entropy:.3f} is that of answers "
+                f"that say nothing, ln(dino.out_dim) = {most:.3f}; lower dino.teacher_temperature or optim.lr"
             )
         if same:
             return (
@@ -153,13 +169,6 @@ def distillation_losses(student: Tensor, log_q: Tensor, temperature: float) -> T
     return (cross * other).sum((1, 2)) / (2 * (student.shape[1] - 1))
 
 
-@torch.no_grad()
-def measure(log_q: Tensor) -> dict[str, Tensor]:
-    """Of the teacher's answers the mean entropy, and by how much the entropy of their mean is above it.
-
-    The second is the mean divergence of an answer from the mean answer: 0 where all are the same.
-    """
-    entropy = -(log_q.exp() * log_q).sum(-1).mean()
-    mean = log_q.exp().mean((0, 1))
-    spread = -(mean * mean.clamp(min=1e-30).log()).sum() - entropy
-    return {"teacher_entropy": entropy, **({"teacher_spread": spread} if len(log_q) > 1 else {})}
+def entropy_of(log_q: Tensor) -> Tensor:
+    """(…, K) → (…)."""
+    return -(log_q.exp() * log_q).sum(-1)

@@ -24,8 +24,12 @@ class Objective(nn.Module):
         """Parameters that this step's update leaves as they are where the 0-d tensor beside them is above 0."""
         return []
 
-    def settle_(self, good: Tensor, mean: Mean) -> None:
-        """After the update of a step, inside the captured graph; `good` is 0 where the step was skipped, else 1."""
+    def settle_(self, good: Tensor, mean: Mean) -> dict[str, Tensor]:
+        """After the update of a step, inside the captured graph; `good` is 0 where the step was skipped, else 1.
+
+        Returns metrics of the whole batch that are no means of those of its parts.
+        """
+        return {}
 
     def collapse(self, means: Mapping[str, float | None], epoch: int, epochs: int) -> str | None:
         """A warning in words where the means of the last steps show that nothing is learned; None where they do not.

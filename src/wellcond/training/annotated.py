@@ -6,6 +6,7 @@ a larger set is decoded again each time.
 
 import copy
 import math
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,12 @@ class Scenes:
             raise ValueError(
                 f"{source.title} has neither boxes nor masks to judge discovery by; "
                 f"give a set with {view.spelled('data')} that does"
+            )
+        if mask_field(source) and not only_seen and not view.foreground and not getattr(source, "has_background", True):
+            warnings.warn(
+                f"the masks of {source.title} have no background: 0 is a class, and all others count as the object; "
+                f"say which are objects with {view.spelled('foreground')}",
+                stacklevel=2,
             )
         self.chosen = matching(source, view.where, view.spelled("where"))
 
@@ -214,10 +221,20 @@ class Squares:
                 f"leave it out, for example by {self.view.spelled('where')}"
             )
         check_mask(mask, pixels, record.name)
+        self._check_classes(mask, record.name)
         size = (self.side, self.side)
         fitted = ImageOps.fit(Image.fromarray(pixels), size, method=Image.Resampling.BICUBIC)
         cut = ImageOps.fit(Image.fromarray(mask), size, method=Image.Resampling.NEAREST)
         return np.asarray(fitted), self.view.without_void(np.asarray(cut))
+
+    def _check_classes(self, mask: Mask, name: str) -> None:
+        """ValueError for a class that the set, as its makers laid it out, does not have."""
+        known, counted = getattr(self.source, "num_segments", 0), mask[~np.isin(mask, (*self.view.void, VOID))]
+        if known and (largest := int(counted.max(initial=0))) >= known:
+            raise ValueError(
+                f"the mask of {name} holds class {largest}, but {self.source.title} has 0 … {known - 1}; "
+                f"mend the mask, or leave the class out with {self.view.spelled('void')}"
+            )
 
     def _batch(self, squares: Sequence[tuple[NDArray[np.uint8], Mask]]) -> tuple[Tensor, Tensor]:
         images = self.view.normalised(np.stack([pixels for pixels, _ in squares]))

@@ -1,6 +1,7 @@
 """Both halves of a run's data, or of other data, as normalised batches of every picture once."""
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from wellcond.config import TrainConfig
 from wellcond.data.augment import evaluation
 from wellcond.data.cache import Cache, open_cache
 from wellcond.data.feeds import check_labels, check_same_classes, open_feed
+from wellcond.data.fingerprints import fingerprint
 from wellcond.data.progress import Bar, bar
 from wellcond.data.records import Source
 from wellcond.data.sampling import evaluation_batches
@@ -43,6 +45,16 @@ class Pictures:
     def check_halves(self) -> None:
         """ValueError where the training pictures have other classes; for what learns on them."""
         check_same_classes(self._cache("train"), self._cache("val"))
+
+    def tell_of_one_half(self, judges: Collection[str]) -> None:
+        """A warning where judges that learn are asked about the very pictures that they learned on."""
+        train, val = self.source("train"), self.source("val")
+        if (train.title, len(train)) == (val.title, len(val)) and fingerprint(train) == fingerprint(val):
+            warnings.warn(
+                f"{val.title} has no train and val of its own: {', '.join(sorted(judges))} will be asked about the "
+                f"pictures learned from, which flatters; give {self.spelled('data')} with both",
+                stacklevel=2,
+            )
 
     def source(self, half: Half) -> Source:
         try:

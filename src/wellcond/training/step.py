@@ -82,7 +82,6 @@ class Step:
         # one sum over ranks for all numbers; a NaN on one rank is then a NaN on all
         numbers = self.processes.sum_(torch.stack([loss, *metrics.values(), stop.to(loss.dtype)]))
         numbers = numbers / self.processes.world_size
-        self.metric_names = tuple(metrics)
         gradients = [p.grad for p in self.updates.parameters if p.grad is not None]
         norm = whole(get_total_norm(gradients))
         bad = ~(numbers[0].isfinite() & norm.isfinite()) | (dry > 0)
@@ -98,10 +97,12 @@ class Step:
                 parameter.copy_(torch.where(flag > 0, before, parameter))
             for buffer, before in buffers:
                 buffer.copy_(torch.where(bad, before, buffer))
-            self.objective.settle_((~bad).to(lr.dtype), self._mean)
+            settled = self.objective.settle_((~bad).to(lr.dtype), self._mean)
             if self.average is not None:
                 self.average.update_(average_weight * ~bad)
-        return torch.stack([numbers[0], norm.to(loss.dtype), bad.to(loss.dtype), numbers[-1], *numbers[1:-1]]).detach()
+        self.metric_names = (*metrics, *settled)
+        found = [numbers[0], norm, bad, numbers[-1], *numbers[1:-1], *settled.values()]
+        return torch.stack([number.to(loss.dtype) for number in found]).detach()
 
     def _mean(self, tensor: Tensor) -> Tensor:
         return self.processes.sum_(tensor) / self.processes.world_size

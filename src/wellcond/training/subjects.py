@@ -14,6 +14,7 @@ from wellcond.training.pictures import Pictures
 from wellcond.training.step import DTYPES
 
 PROBING = {"knn", "linear"}  # learn on one half, are asked on the other
+LEARNING = {*PROBING, "segmentation"}
 LABELLED = {"accuracy", *PROBING}
 
 
@@ -53,6 +54,8 @@ def annotated(
     ValueError where the pictures have none, or the model has no keys or does not take their size.
     """
     data = pictures.config.data
+    if learning := LEARNING & set(asked):
+        pictures.tell_of_one_half(learning)
     if "discovery" in asked:
         backbone.check_keys()
     view = View(
