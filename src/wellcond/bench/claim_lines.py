@@ -37,6 +37,8 @@ LINES = (
     Line("asa-table1", "Graying by DCT is almost free: the same", ("ViT-B/16, DCT, step time over the plain step",)),
     Line("asa-table2", "Graying by SVD gains accuracy: change of top-1", ("softmax/svd, gain",)),
     Line("asa-table2", "Graying by DCT gains accuracy: the same", ("softmax/dct, gain",)),
+    Line("asa-table2", "The same with linear attention, SVD", ("linear/svd, gain",)),
+    Line("asa-table2", "The same with linear attention, DCT", ("linear/dct, gain",)),
     Line("asa-table3", "Graying by SVD lowers log κ before attention: without, with",
          tuple(f"{variant}, κ_in" for variant in ("none", "svd/0.7")), whole=True),
     Line("cts-table1", "Skipless, initialized, SOAP beats AdamW with skips: top-1 ahead", (f"{SKIPLESS}AdamW",)),

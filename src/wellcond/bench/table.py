@@ -29,6 +29,8 @@ HEADLINES = {  # of the promises that are kept, those that README shows; it show
     "Monitor at its defaults, share of the training step",
     "ViT-B/16, 224 px, from a uint8 cache, resident and streamed: training loop, share of the bare step's speed",
     "CIFAR-10, ViT-Tiny/4: images a second, times a timm pipeline's",
+    "SOAP's step on ViT-B's parameters, times faster than pytorch-optimizer's",
+    "TokenCut, 400 tokens: times faster than scipy on the GPU's host",
 }
 NOTHING = "*No full benchmark has been recorded yet; run `wellcond bench graying` and `wellcond bench spectral`.*"
 HEAD = "# Results\n\nWritten by `make table` from `results/`. The ratio is to the first row of its part.\n\n"

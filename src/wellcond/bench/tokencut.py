@@ -26,7 +26,7 @@ SIZES = {  # (device, part) → pictures batched, pictures one at a time, rounds
     ("cpu", "400"): (64, 64, 7),
     ("cpu", "1600"): (8, 4, 5),
     ("cuda", "400"): (1024, 200, 9),
-    ("cuda", "1600"): (128, 16, 5),
+    ("cuda", "1600"): (128, 4, 3),
 }
 QUICK = (4, 2, 1)
 
