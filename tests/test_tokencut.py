@@ -14,7 +14,7 @@ from wellcond.data.procedural import procedural
 from wellcond.evaluation import tokencut
 from wellcond.evaluation.boxes import box_around, box_iou
 from wellcond.evaluation.components import component_of, components
-from wellcond.evaluation.tokencut import token_cut
+from wellcond.evaluation.tokencut import Cut, token_cut
 from wellcond.spectral.krylov import leading_eigenpair
 
 GRID = (12, 16)
@@ -183,3 +183,10 @@ def test_the_gpu_finds_the_same_boxes():
     assert same[~here.tied].all()
     numbers = components(here.foreground.cuda())
     assert torch.equal(numbers.cpu(), components(here.foreground))
+
+
+def test_no_pictures_give_no_cuts():
+    nothing, some = (token_cut(torch.randn(count, 6, 8), (2, 3)) for count in (0, 2))
+    for name in Cut.__dataclass_fields__:
+        empty, full = getattr(nothing, name), getattr(some, name)
+        assert empty.shape == (0, *full.shape[1:]) and empty.dtype == full.dtype
