@@ -58,6 +58,17 @@ def test_what_a_card_expects_was_measured(name):
         assert numbers and numbers <= {f"{row['value']:.1f}" for row in rows}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_time_of_a_card_was_measured(name):
+    card = recipes.card(name)
+    time = card[card.index("time  ") : card.index("expected")]
+    told = re.findall(r"(\S+): (\S+) GPU-minutes of one H200 \(results/(\S+)\.json\)", time)
+    assert told or "not measured" in time
+    for claim, minutes, file in told:
+        measured = json.loads((RESULTS / f"{file}.json").read_text())
+        assert measured["claim"] == claim and f"{measured['gpu_minutes']:.1f}" == minutes
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_small_sets_are_trained_as_the_lab_does(name):
     config = recipes.get(name)
