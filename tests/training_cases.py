@@ -56,10 +56,14 @@ class TensorSupply:
         return torch.from_numpy(order[position * B : (position + 1) * B])
 
     def inputs(self, step: int) -> dict[str, torch.Tensor]:
-        part = self.processes.part(self.indices(step))
-        if self.processes.device.type == "cuda":
-            part = part.pin_memory().to(self.processes.device, non_blocking=True)
-        return {"indices": part}
+        indices = self.indices(step)
+        known = {"indices": indices, "keys": keys(self.config.seed, step // self.steps_per_epoch, indices)}
+        return {name: self.carried(self.processes.part(tensor)) for name, tensor in known.items()}
+
+    def carried(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.processes.device.type != "cuda":
+            return tensor
+        return tensor.pin_memory().to(self.processes.device, non_blocking=True)
 
     def prepare(self, inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return self.views(inputs["indices"])
