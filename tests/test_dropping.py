@@ -1,6 +1,7 @@
 """Dropped paths: timm's distribution and scale, and the same for a sample in any batch, process, chunk or compiler."""
 
 import copy
+import shutil
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import timm
 import torch
 from timm.layers.drop import DropPath
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from training_cases import resumes_to_the_bit, run, tiny, without_labels
 
 import wellcond
@@ -97,7 +99,13 @@ def test_models_keep_rates_names_and_evaluation(name):
         "vit": vit,
         "cait": lambda: timm.create_model("cait_xxs24_224", img_size=32, embed_dim=16, depth=2, num_heads=2, **small),
         "swin": lambda: timm.create_model(
-            "swin_tiny_patch4_window7_224", img_size=32, window_size=4, embed_dim=8, depths=(2, 2), num_heads=(1, 2), **small
+            "swin_tiny_patch4_window7_224",
+            img_size=32,
+            window_size=4,
+            embed_dim=8,
+            depths=(2, 2),
+            num_heads=(1, 2),
+            **small,
         ),
     }
     model = build[name]().double().train()
@@ -144,14 +152,12 @@ def test_models_that_compute_again_in_the_backward_pass_keep_timms():
     assert {type(m) for m in model.modules() if isinstance(m, DropPath)} == {DropPath}
 
 
-@pytest.mark.slow
 def test_compiled_it_is_the_same():
-    """One graph for all steps: neither the keys nor the count of draws of a step compile anything anew."""
-    model = vit()
-    drops, compiled = Drops(model), torch.compile(model, dynamic=False, fullgraph=True)
-    x = pictures(8, 3, 8, 8)
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    """One graph for all steps: neither the keys nor the count of draws compile anything anew."""
+    model = vit(depth=2)
+    drops, graphs = Drops(model), CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, dynamic=False, fullgraph=True, backend=graphs)
+    x = pictures(16, 3, 8, 8)
     for epoch in range(3):
         results = []
         for call in (model, compiled):
@@ -159,10 +165,22 @@ def test_compiled_it_is_the_same():
             with drops.of(some_keys(8, epoch=epoch)):
                 y = call(x)
                 y.square().sum().backward()
-            results.append([y.detach(), *(p.grad.clone() for p in model.parameters())])
+            results.append([y.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
         for ours, theirs in zip(*results, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert graphs.frame_count == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor writes C++ for a CPU")
+def test_compiled_to_code_it_is_the_same():
+    layer = DropPath(0.5)
+    drops, compiled, x = Drops(layer), torch.compile(layer, dynamic=False, fullgraph=True), torch.ones(16, 5)
+    results = []
+    for call in (layer, compiled):
+        with drops.of(some_keys(8)):
+            results.append(call(x))
+    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize("name", ["supervised", "mae", "dino"])

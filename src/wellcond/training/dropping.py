@@ -28,8 +28,9 @@ STREAM = 10_000  # and all above: beyond those of augmentation, masks and crops
 
 def kept_rows(keys: Tensor, first: int, num_rows: int, keep: float) -> Tensor:
     """(B,) keys → (B·V,) bool, True with probability `keep`: row v of a sample takes its stream `first` + v."""
-    streams = torch.arange(first, first + num_rows // len(keys), device=keys.device)
-    return (uniform(keys[:, None], streams) < keep).flatten()
+    # not an arange of streams: inductor's C++ knows its range, and what wraps is then undefined to the compiler
+    drawn = [uniform(keys, first + v) for v in range(num_rows // len(keys))]
+    return (torch.stack(drawn, 1) < keep).flatten()
 
 
 class Drops:
