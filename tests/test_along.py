@@ -24,13 +24,14 @@ from wellcond.runs_page import write_page
 from wellcond.training.annotated import Squares, View
 
 JUDGES = ("knn", "linear", "segmentation=procedural:10", "discovery=procedural:10", "discovery", "pca")
+SIZES = (("embed_dim", 12), ("depth", 2), ("num_heads", 3))
 ALONG = AlongConfig(judges=JUDGES, every=2, probe_epochs=2, segmentation_epochs=2, batch_size=6)
 
 
 def config(recipe: str, cache: Path, along: AlongConfig = ALONG, **changes: Any) -> TrainConfig:
-    """Three epochs of four steps, with dropped paths, so that torch's own generator decides something."""
+    """Three epochs of four steps, with dropout, so that torch's own generator decides something."""
     small = {
-        "model.options": (("embed_dim", 12), ("depth", 2), ("num_heads", 3)),
+        "model.options": (*SIZES, ("proj_drop_rate", 0.1)),
         "model.drop_path": 0.3,
         "data.train": "procedural:32",
         "data.val": "procedural:10",
@@ -125,7 +126,7 @@ def test_killed_and_resumed_it_is_the_same_run(straight, cache, tmp_path):
 
 def test_processes_with_shards_wait_for_the_judges(cache, tmp_path):
     judges = replace(ALONG, judges=("knn", "discovery"))
-    what = config("procedural-vit", cache, judges, ema=0.5, parallel="fsdp", **{"model.drop_path": 0.0})
+    what = config("procedural-vit", cache, judges, ema=0.5, parallel="fsdp", **{"model.options": SIZES})
     run(what, tmp_path / "one", None)
     assert finish(start(what, tmp_path / "two", None, world_size=2)) == [0, 0]
     one, two = rows(tmp_path / "one"), rows(tmp_path / "two")

@@ -16,6 +16,7 @@ from training_cases import (
     graph_equals_eager,
     resumes_to_the_bit,
     run,
+    with_dropout,
     without_labels,
 )
 
@@ -76,7 +77,7 @@ def test_judges_along_the_way_leave_a_captured_step_alone(name, tmp_path):
     write_set(tmp_path / "set")
     words = tuple(f"{judge}={tmp_path / 'set'}" for judge in ("knn", "linear", "segmentation", "discovery", "pca"))
     along = AlongConfig(judges=words, every=1, probe_epochs=2, segmentation_epochs=2)
-    base = config(name, precision="bf16")
+    base = with_dropout(config(name, precision="bf16"))
     run(base, tmp_path / "without")
     run(replace(base, along=along, data=replace(base.data, cache=tmp_path / "cache")), tmp_path / "with")
     for file in ("model", "optimizer", "random"):

@@ -16,6 +16,7 @@ from training_cases import (
     run,
     same_bits,
     tiny,
+    with_dropout,
 )
 
 from wellcond.bench.loop import ConstantSupply, bare_stretch, beside, open_trainer, whole_stretch
@@ -34,12 +35,16 @@ def config(**changes):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("drop_path", [0.0, 0.2])
+@pytest.mark.parametrize("drop_path", [0.0, 0.3])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_graph_equals_eager_to_the_bit(precision, drop_path, accumulate, tmp_path):
     base = config(precision=precision, accumulate=accumulate)
     base = replace(base, model=replace(base.model, drop_path=drop_path))
     graph_equals_eager(base, tmp_path)
+
+
+def test_graph_equals_eager_with_dropout(tmp_path):
+    graph_equals_eager(with_dropout(config(accumulate=2)), tmp_path)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -53,7 +58,7 @@ def test_annealed_skips_are_not_kept_by_a_graph(compiled, tmp_path):
 @pytest.mark.parametrize("graph", ["on", "off"])
 @pytest.mark.parametrize("at", [4, 7])
 def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):
-    base = config(graph=graph, precision="bf16")
+    base = with_dropout(config(graph=graph, precision="bf16"))
     resumes_to_the_bit(base, tmp_path, monkeypatch, at=at)
 
 
@@ -98,15 +103,14 @@ def test_capture_leaves_weights_and_random_state(tmp_path):
 
 
 def test_a_step_that_cannot_be_captured_is_run_as_it_is(tmp_path):
-    """Capture breaks off in the middle, and the random numbers of drop-path still flow afterwards."""
+    """Capture breaks off in the middle, and the random numbers of dropout still flow afterwards."""
 
     class Waiting(TensorSupply):
         def prepare(self, inputs):
             images, targets = super().prepare(inputs)
             return images * (1 + 0 * images.sum().item()), targets
 
-    base = config(graph="auto", deterministic=False)
-    base = replace(base, model=replace(base.model, drop_path=0.2))
+    base = with_dropout(config(graph="auto", deterministic=False))
     with pytest.warns(UserWarning, match="no CUDA graph: capture failed"):
         train(base, tmp_path / "waiting", open_supply=Waiting)
     with warnings.catch_warnings():
@@ -129,7 +133,7 @@ def test_gpu_and_cpu_agree_in_float64(tmp_path):
 @pytest.mark.slow
 def test_compiled_and_captured(tmp_path):
     base = config(compile=True, deterministic=False, precision="float32")
-    base = replace(base, model=replace(base.model, drop_path=0.0))
+    base = replace(base, model=replace(base.model, drop_path=0.3))
     run(base, tmp_path / "compiled")
     run(replace(base, compile=False), tmp_path / "plain")
     one, two = ([r["loss"] for r in Run(tmp_path / w).rows() if "loss" in r] for w in ("compiled", "plain"))

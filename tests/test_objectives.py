@@ -41,7 +41,7 @@ def config(name: str, **changes):
 
 def float64(name: str, **changes):
     base = config(name, precision="float64", epochs=4, monitor_every=0, **changes)
-    return replace(base, model=replace(base.model, drop_path=0.0))
+    return replace(base, model=replace(base.model, drop_path=0.3))
 
 
 def weights(out: Path, file: str = "model") -> dict[str, torch.Tensor]:

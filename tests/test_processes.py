@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_cases import AllPoisoned, OnePoisoned, final, finish, run, start, tiny
+from training_cases import AllPoisoned, OnePoisoned, final, finish, run, start, tiny, with_dropout
 
 import wellcond
 from wellcond.config import AlongConfig, GrayingConfig, OptimConfig
@@ -18,7 +18,7 @@ from wellcond.runs import Run
 from wellcond.training import checkpoints, processes
 from wellcond.training.processes import Processes, choose_device
 
-CONFIG = tiny(ema=0.9, accumulate=2)
+CONFIG = with_dropout(tiny(ema=0.9, accumulate=2))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def weights(out: Path, file: str = "model") -> dict[str, torch.Tensor]:
 
 
 FLOAT64 = tiny(precision="float64", epochs=4, optim=OptimConfig(lr=3e-3, clip=0.5), ema=0.9)
-FLOAT64 = replace(FLOAT64, model=replace(FLOAT64.model, drop_path=0.0))  # its masks come from each rank's generator
+FLOAT64 = replace(FLOAT64, model=replace(FLOAT64.model, drop_path=0.3))
 
 
 @pytest.fixture(scope="module")

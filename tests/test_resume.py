@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import training_cases as cases
-from training_cases import FAULTS, final, finish, run, start, tiny
+from training_cases import FAULTS, final, finish, run, start, tiny, with_dropout
 
 from wellcond.training import checkpoints, trainer
 
-CONFIG = tiny(ema=0.9, accumulate=2, monitor_every=2)
+CONFIG = with_dropout(tiny(ema=0.9, accumulate=2, monitor_every=2))
 
 
 @pytest.fixture(scope="module")

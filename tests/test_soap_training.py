@@ -23,7 +23,6 @@ CONFIG = tiny(optim=SOAP, ema=0.9, accumulate=2)
 # Only short sides are rotated: the small eigenvalues of a young ViT's gradients lie under float64's rounding, and the
 # first basis turns with it, whoever computes it. Long sides are shared in a test of their own.
 FLOAT64 = tiny(precision="float64", epochs=4, optim=replace(SOAP, precondition_frequency=5, max_precondition_dim=5))
-FLOAT64 = replace(FLOAT64, model=replace(FLOAT64.model, drop_path=0.0))
 
 
 def saved(out: Path, file: str) -> dict[str, torch.Tensor]:

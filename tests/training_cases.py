@@ -56,10 +56,14 @@ class TensorSupply:
         return torch.from_numpy(order[position * B : (position + 1) * B])
 
     def inputs(self, step: int) -> dict[str, torch.Tensor]:
-        part = self.processes.part(self.indices(step))
-        if self.processes.device.type == "cuda":
-            part = part.pin_memory().to(self.processes.device, non_blocking=True)
-        return {"indices": part}
+        indices = self.indices(step)
+        known = {"indices": indices, "keys": keys(self.config.seed, step // self.steps_per_epoch, indices)}
+        return {name: self.carried(self.processes.part(tensor)) for name, tensor in known.items()}
+
+    def carried(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.processes.device.type != "cuda":
+            return tensor
+        return tensor.pin_memory().to(self.processes.device, non_blocking=True)
 
     def prepare(self, inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return self.views(inputs["indices"])
@@ -117,6 +121,12 @@ def tiny(**changes: Any) -> TrainConfig:
     return replace(config, **changes)
 
 
+def with_dropout(config: TrainConfig) -> TrainConfig:
+    """The same, but so that torch's own generators decide something: dropped paths ask none."""
+    options = (*config.model.options, ("proj_drop_rate", 0.1))
+    return replace(config, model=replace(config.model, options=options))
+
+
 def without_labels(name: str, **changes: Any) -> TrainConfig:
     """The same for an objective that has none."""
     model = replace(tiny().model, num_classes=0)
@@ -164,8 +174,8 @@ def graph_equals_eager(config: TrainConfig, folder: Path) -> None:
 
 
 def gpu_agrees_with_cpu(config: TrainConfig, folder: Path, *, rel: float) -> None:
-    """The losses; without drop-path, whose random numbers differ. The learning rate is float32 on the GPU."""
-    config = replace(config, model=replace(config.model, drop_path=0.0))
+    """The losses, with dropped paths. The learning rate is float32 on the GPU."""
+    assert config.model.drop_path
     run(config, folder / "gpu")
     run(replace(config, device="cpu", graph="off"), folder / "cpu")
     one, two = ([row["loss"] for row in Run(folder / where).rows() if "loss" in row] for where in ("gpu", "cpu"))

@@ -31,14 +31,16 @@ class ConstantSupply:
         self.steps_per_epoch, self.num_classes = supply.steps_per_epoch, supply.num_classes
         self.fingerprint, self.val_fingerprint = supply.fingerprint, supply.val_fingerprint
         self.supply = supply
-        images, targets = supply.prepare(supply.inputs(0))
+        inputs = supply.inputs(0)
+        images, targets = supply.prepare(inputs)
         self.batch = images.clone(), targets.clone()
+        self.known = {name: inputs[name] for name in ("keys",) if name in inputs}  # paths are dropped as in the loop
 
     def indices(self, step: int) -> Tensor:
         return self.supply.indices(0)
 
     def inputs(self, step: int) -> dict[str, Tensor]:
-        return {}
+        return self.known
 
     def prepare(self, inputs: Any) -> tuple[Tensor, Tensor]:
         return self.batch
@@ -72,7 +74,14 @@ def beside(trainer: Trainer, supply: Supply) -> Trainer:
     elif config.compile and trainer.processes.device.type == "cuda":
         prepare = torch.compile(prepare, dynamic=False)
     other.step = Step(
-        trainer.objective, trainer.called, prepare, trainer.updates, trainer.average, config, trainer.processes
+        trainer.objective,
+        trainer.called,
+        prepare,
+        trainer.updates,
+        trainer.average,
+        trainer.drops,
+        config,
+        trainer.processes,
     )
     other.captured = False
     return other

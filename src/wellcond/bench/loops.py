@@ -171,9 +171,10 @@ class Loops:
 
 def _compile(trainer: Trainer) -> None:
     """RuntimeError where the model runs code that dynamo compiled for another: that would be measured for nothing."""
-    images, targets = trainer.supply.prepare(trainer.supply.inputs(0))
+    inputs = trainer.supply.inputs(0)
+    images, targets = trainer.supply.prepare(inputs)
     before = counters["stats"]["unique_graphs"]
-    with inner(trainer).autocast():
+    with inner(trainer).autocast(), trainer.drops.of(inputs.get("keys")):
         trainer.called(images, targets)
     if counters["stats"]["unique_graphs"] == before:
         raise RuntimeError("the model runs code that was compiled for another one")

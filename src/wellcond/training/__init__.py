@@ -2,7 +2,7 @@
 
 loop        train: config, run directory → Summary; resumes by itself
 trainer     one run in flight: steps, rows, checkpoints, rollback
-step        one step as a function of its inputs; capture: the same as a CUDA graph
+step        one step as a function of its inputs; capture: the same as a CUDA graph; dropping: its dropped paths
 records     numbers of steps, fetched without waiting; tally: what the host counts of them
 checkpoints whole or not at all; state: what is in them; sharding: whole tensors of sharded ones
 processes   torchrun, DDP, FSDP2; signals: stop, save, requeue; surroundings: torch's global state

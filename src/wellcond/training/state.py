@@ -86,7 +86,7 @@ def restore_random(tensors: Mapping[str, Tensor], processes: Processes, *, seed:
 
 
 def seed_random(processes: Processes, *, seed: int, step: int) -> None:
-    """torch's own generators decide only drop-path and dropout; order and augmentation have keys of their own."""
+    """torch's own generators decide only dropout; order, augmentation and dropped paths have keys."""
     number = (seed * 1_000_003 + processes.rank * 7919 + step * 104_729) % 2**63
     torch.default_generator.manual_seed(number)
     if processes.device.type == "cuda":

@@ -17,6 +17,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from wellcond.config import TrainConfig
 from wellcond.objectives import Objective
 from wellcond.optim import ScheduledDecay, Updates, WeightAverage
+from wellcond.training.dropping import Drops
 from wellcond.training.processes import Processes, last_chunk_only
 from wellcond.training.sharding import local, whole
 from wellcond.training.supply import Inputs
@@ -28,7 +29,8 @@ DTYPES = {"bf16": torch.float32, "float32": torch.float32, "float64": torch.floa
 class Step:
     """`step(inputs, lr=…, average_weight=…)` → numbers (loss, gradient norm, bad, stop, metrics…), on the device.
 
-    `objective` is the module itself, `forward` what is called in its place (DDP, compiled).
+    `objective` is the module itself, `forward` what is called in its place (DDP, compiled), `drops` what its dropped
+    paths hang on.
     """
 
     reason = "step by step"
@@ -40,11 +42,12 @@ class Step:
         prepare: Prepare,
         updates: Updates,
         average: WeightAverage | None,
+        drops: Drops,
         config: TrainConfig,
         processes: Processes,
     ) -> None:
         self.objective, self.forward, self.prepare = objective, forward, prepare
-        self.updates, self.average = updates, average
+        self.updates, self.average, self.drops = updates, average, drops
         self.config, self.processes = config, processes
         self.dtype = DTYPES[config.precision]
         self.decay = ScheduledDecay(objective, config.optim) if config.optim.weight_decay_end is not None else None
@@ -113,8 +116,9 @@ class Step:
         total: list[Tensor] = []
         names: list[str] = []
         for i in range(num_chunks):
-            images, targets = self.prepare(chunk(inputs, i, num_chunks))
-            with last_chunk_only(self.forward, i == num_chunks - 1):  # type: ignore[arg-type]
+            part = chunk(inputs, i, num_chunks)
+            images, targets = self.prepare(part)
+            with last_chunk_only(self.forward, i == num_chunks - 1), self.drops.of(part.get("keys")):  # type: ignore[arg-type]
                 with self.autocast():
                     loss, metrics = self.forward(images.to(self.dtype), cast_floats(targets, self.dtype))
                 (loss / num_chunks).backward()

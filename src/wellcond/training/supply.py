@@ -27,7 +27,10 @@ class Supply(Protocol):
         ...
 
     def inputs(self, step: int) -> Inputs:
-        """What decides this process's batch: tensors of fixed shapes, (B, …) or 0-d, on the device, without a wait."""
+        """What decides this process's batch: tensors of fixed shapes, (B, …) or 0-d, on the device, without a wait.
+
+        Among them "keys" (B,), those of `data.randomness`: dropped paths hang on them, or, without them, on chance.
+        """
         ...
 
     def prepare(self, inputs: Inputs) -> tuple[Tensor, Tensor]:

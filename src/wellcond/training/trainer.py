@@ -20,6 +20,7 @@ from wellcond.training.adopting import adopt_
 from wellcond.training.along import Along, headlines
 from wellcond.training.annealing import Annealing, set_gain
 from wellcond.training.capture import CapturedStep, capture
+from wellcond.training.dropping import Drops
 from wellcond.training.loading import PREFIXES
 from wellcond.training.models import build_model, initial_model
 from wellcond.training.processes import Processes, distribute, in_step
@@ -50,6 +51,7 @@ class Trainer:
         self.annealing = None
         if config.model.anneal_skips:
             self.annealing = Annealing(model, config.model, self.num_steps, processes.device)
+        self.drops = Drops(self.objective)
         called = distribute(self.objective, processes, config.parallel)
         products = "tf32" if config.precision == "bf16" else "float32"
         self.updates = build_updates(self.objective, config.optim, products=products)
@@ -60,7 +62,7 @@ class Trainer:
             self.called = torch.compile(called, dynamic=False)
             prepare = torch.compile(prepare, dynamic=False)
         self.step: Step | CapturedStep = Step(
-            self.objective, self.called, prepare, self.updates, self.average, config, processes
+            self.objective, self.called, prepare, self.updates, self.average, self.drops, config, processes
         )
         self.captured = False
         self.records = Records(processes.device)
