@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +82,15 @@ def test_again_it_shows_what_is_there(made, capsys):
     assert [path.stat().st_mtime_ns for path in runs] == before
     said = capsys.readouterr().out
     assert "no attention skip" in said and "training" not in said
+
+
+def test_its_last_line_works_as_pasted(made, capsys, tmp_path):
+    """From wherever the user stands, with no environment activated."""
+    assert main(["demo", "--quick", "--count", "1", "--size", "64", "--out", str(made)]) == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    helped = subprocess.run([*words, "--help"], env=bare, capture_output=True, text=True)
+    assert helped.returncode == 0 and "usage: wellcond diagnose" in helped.stdout
 
 
 def test_another_seed_is_another_set_of_runs():

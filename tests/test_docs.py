@@ -12,6 +12,7 @@ from PIL import Image
 from wellcond import cli
 from wellcond.data.procedural import procedural
 from wellcond.recipes import RECIPES, card
+from wellcond.runs import Run
 
 COMMANDS = [(page, words) for page in PAGES for words in commands(page)]
 TRIED_BY_HAND = {"pip", "squeue", "scancel", "cat"}  # of transcripts and of installing
@@ -64,6 +65,27 @@ def test_the_cheap_commands_run(tmp_path, monkeypatch, capsys):
         assert cli.main(words) == 0, words
     assert {words[0] for words in cheap} == {"recipes", "gray"}
     assert (tmp_path / "grayed.png").exists() and list((tmp_path / "grayed").iterdir())
+
+
+SMALL = {
+    "train": ["--data", "procedural:48", "--epochs", "1", "--device", "cpu", "--monitor-every", "0"],
+    "evaluate": ["--device", "cpu", "--probe-epochs", "1", "--segmentation-epochs", "1", "--pictures", "1"],
+    "report": [],
+}
+
+
+def test_the_way_from_pre_training_to_a_page_goes_as_typed(tmp_path, monkeypatch, capsys):
+    """Every line of the guide that needs no data of the user's, in its order, on fewer pictures."""
+    monkeypatch.chdir(tmp_path)
+    typed = [words[1:] for words in commands(ROOT / "docs" / "pretrain.md") if "procedural" in " ".join(words)]
+    assert {words[0] for words in typed} == set(SMALL)
+    for words in typed:
+        small = SMALL[words[0]] + (["--data.cache", "cache", "--batch-size", "16"] if words[0] == "train" else [])
+        assert cli.main([*words, *small]) == 0, words
+    judged = Run("runs/procedural-dino-seed0").evaluations()
+    assert [row["judge"] for row in judged] == ["knn", "linear", "segmentation", "discovery", "pca"]
+    said_next = "evaluate runs/procedural-mae-seed0 --with knn linear"
+    assert said_next in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", those("make"))

@@ -108,16 +108,16 @@ def test_an_extra_is_one_of_ours_and_comes_from_the_checkout():
 
 def test_an_extra_goes_to_the_python_that_asks_for_it(tmp_path, monkeypatch):
     """`.venv/bin/wellcond` of a checkout, whose environment is not activated."""
-    for name in ("pip", "python"):
-        path = tmp_path / "my env" / "bin" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "my env" / "bin" / "python"))
-    assert install("app").endswith("bin/python' -m pip install -e '.[app]'")
-    monkeypatch.chdir(tmp_path)
-    assert install("app") == "in wellcond's checkout say 'my env/bin/python' -m pip install -e '.[app]'"
-    monkeypatch.setenv("PATH", str(tmp_path / "my env" / "bin"))
-    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)  # a copy in site-packages
+    pip = tmp_path / "my env" / "bin" / "pip"
+    pip.parent.mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(pip.with_name("python")))
+    monkeypatch.chdir(tmp_path.parent)  # what is told is typed in the checkout, wherever it was told
+    assert install("app").endswith("my env/bin/python' -m pip install -e '.[app]'")
+    pip.touch(mode=0o755)
+    assert install("app").endswith("my env/bin/pip' install -e '.[app]'")
+    monkeypatch.setattr(extras, "CHECKOUT", tmp_path)  # without pyproject.toml: a copy in site-packages
+    assert install("app") == "in wellcond's checkout say 'my env/bin/pip' install '.[app]'"
+    monkeypatch.setenv("PATH", str(pip.parent))
     assert install("app") == "in wellcond's checkout say pip install '.[app]'"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from command_cases import TRAIN, terminated, trained
+from PIL import Image
 from recipe_cases import stand_in
 from training_cases import final, free_port
 
@@ -19,6 +21,7 @@ from wellcond import recipes
 from wellcond.blocks import adapted_blocks
 from wellcond.cli import main
 from wellcond.config import TrainConfig, from_json, to_json
+from wellcond.data.procedural import procedural
 from wellcond.recipes.starting import parse
 from wellcond.runs import Run
 from wellcond.training import build_model
@@ -276,6 +279,21 @@ def test_a_run_keeps_the_whole_config(straight):
     config = from_json(Run(straight).read_config(), TrainConfig)
     assert config.recipe == "procedural-vit"
     assert json.loads(to_json(config)) == json.loads((straight / "config.json").read_text())
+
+
+def test_what_is_said_to_be_next_is_not_refused_then(tmp_path, monkeypatch, capsys):
+    """Pictures without labels, and a directory with a blank."""
+    monkeypatch.chdir(tmp_path)
+    for half in ("train", "val"):
+        Path("photos", half).mkdir(parents=True)
+        for i in range(4):
+            Image.fromarray(procedural(i, size=32).image).save(f"photos/{half}/{i}.png")
+    small = ["--data", "photos", "--epochs", "1", "--batch-size", "4", "--data.cache", "cache", "--device", "cpu"]
+    assert main(["train", "procedural-mae", *small, "--monitor-every", "0", "--out", "runs/a b"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("next "))
+    words = shlex.split(line)[2:]
+    assert words == ["evaluate", "runs/a b", "--with", "pca"] and main(words) == 0
+    assert main(words[:2]) == 2 and capsys.readouterr().err.strip().endswith("say --with pca")
 
 
 @pytest.mark.parametrize(

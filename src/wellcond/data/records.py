@@ -41,6 +41,12 @@ class Source(Protocol):
         ...
 
 
+def has_labels(source: Source) -> bool:
+    """Has every picture a class? Some sets have none, and some leave out a part (−1)."""
+    labels = source.labels()
+    return labels is not None and bool((labels >= 0).all())
+
+
 def refuse_extras(title: str, extras: Sequence[str], known: Sequence[str]) -> None:
     """ValueError if a field is asked for that there is not."""
     if missing := [name for name in extras if name not in known]:

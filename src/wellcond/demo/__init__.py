@@ -17,6 +17,7 @@ from wellcond import report, runs_page
 from wellcond.atomic import check_writable
 from wellcond.config import DemoConfig, to_command
 from wellcond.demo import pictures, training
+from wellcond.invoked import typed
 from wellcond.runs import Run
 
 STORY = {  # section → what the page calls it, in the order of the story; the others follow as they come
@@ -53,8 +54,8 @@ def run(config: DemoConfig) -> None:
     path = replace(built, sections=as_a_story(built.sections)).write(page)
     console.print(training.table(stories))
     console.print(f"{time.perf_counter() - begun:.0f} s → {path}", soft_wrap=True, markup=False)
-    following = "next, a model of timm on your images: wellcond diagnose vit_tiny_patch16_224 --data FOLDER"
-    console.print(following, soft_wrap=True, markup=False)
+    following = f"next, a model of timm (on your images with --data FOLDER):\n{typed('wellcond')} diagnose"
+    console.print(f"{following} vit_tiny_patch16_224", soft_wrap=True, markup=False)
 
 
 def as_a_story(sections: Sequence[report.Section]) -> list[report.Section]:

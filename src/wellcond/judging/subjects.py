@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ..config import DataConfig
+from ..data.records import has_labels
 from ..evaluation import Backbone, Scene, Settings, Subject
 from ..runs import Run
 from ..training import checkpoints, config_of, load
@@ -28,14 +29,15 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     config = config_of(Run(run))
     device = choose_device(command.device)
     asked = set(command.judges)
+    pictures = Pictures(config, command.data, device, command.batch_size, own_head="accuracy" in asked)
     if "accuracy" in asked and not config.model.num_classes:
-        raise ValueError(f"{str(run)!r} was trained without labels and has no classifier; say --with knn linear")
+        judges = "knn linear" if all(has_labels(pictures.source(half)) for half in ("train", "val")) else "pca"
+        raise ValueError(f"{str(run)!r} was trained without labels and has no classifier; say --with {judges}")
     if asked == {"accuracy"} and command.layers != ("last",):
         raise ValueError(
             f"layers is {' '.join(command.layers)}, and accuracy is that of the model's own head, on its last; "
             "add --with knn linear, or leave layers out"
         )
-    pictures = Pictures(config, command.data, device, command.batch_size, own_head="accuracy" in asked)
     if asked & LABELLED:
         pictures.check()
     if asked & PROBING:

@@ -12,6 +12,7 @@ SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl
 """
 
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ from rich.table import Table
 from .. import parsing
 from ..atomic import check_writable
 from ..config import TrainConfig, from_json
+from ..invoked import typed
 from ..runs import CONFIG, Run
 from . import get
 from .changing import changed
 
 if TYPE_CHECKING:
+    from ..data.records import Source
     from ..training import Summary
 
 STAND_IN = "procedural-vit"  # whose values `wellcond train --help` shows
@@ -103,8 +106,9 @@ def run(command: TrainCommand) -> int:
     config = command.config
     out = command.out or Path("runs") / f"{config.recipe}-seed{config.seed}"
     main = int(os.environ.get("RANK", 0)) == 0
+    judges = ""
     if main:  # the others are ended by torchrun
-        _check_sources(config)
+        judges = _judges(config, _open_sources(config))
         if not Run(out).exists():
             Run(out).check_free()
             check_writable(out / CONFIG, "out")
@@ -130,19 +134,30 @@ def run(command: TrainCommand) -> int:
             f"start again with --accumulate {more} in another --out"
         ) from None
     if main:
-        _tell(summary, out)
+        _tell(summary, out, judges)
     return 0
 
 
-def _check_sources(config: TrainConfig) -> None:
+def _open_sources(config: TrainConfig) -> "list[Source]":
     """Before anything is made: are there pictures?"""
     from ..data.splits import open_split
 
+    sources = []
     for half, name in (("train", config.data.train), ("val", config.data.val)):
         try:
-            open_split(name, half, image_size=config.data.image_size)  # type: ignore[arg-type]
+            sources.append(open_split(name, half, image_size=config.data.image_size))  # type: ignore[arg-type]
         except ValueError as error:
             raise ValueError(f"data.{half}: {error}; say where with --data") from None
+    return sources
+
+
+def _judges(config: TrainConfig, sources: "list[Source]") -> str:
+    """Who will be able to judge the run: its own head, or probes on the labels of its pictures, or the eye alone."""
+    from ..data.records import has_labels
+
+    if config.model.num_classes:
+        return ""
+    return " --with knn linear" if all(map(has_labels, sources)) else " --with pca"
 
 
 def _check_model(config: TrainConfig) -> None:
@@ -187,7 +202,7 @@ def _told_in_a_line(console: Console | None) -> Iterator[None]:
         yield
 
 
-def _tell(summary: "Summary", out: Path) -> None:
+def _tell(summary: "Summary", out: Path, judges: str) -> None:
     """The numbers as a table, and where things are in lines of their own: a path is for copying, not for folding."""
     shown = Table(show_header=False)
     for name, value in (("top-1", summary.top1), ("top-5", summary.top5)):
@@ -205,7 +220,7 @@ def _tell(summary: "Summary", out: Path) -> None:
         "page": _page(out),
         "curves": out / "metrics.jsonl",
         "model": f'wellcond.load("{out}")',
-        "next": f"wellcond evaluate {out}" + (" --with knn linear" if summary.top1 is None else ""),
+        "next": f"{typed('wellcond')} evaluate {shlex.quote(str(out))}{judges}",
     }
     for name, place in places.items():
         console.print(f"{name:<6} {place}", markup=False, soft_wrap=True)
