@@ -124,6 +124,12 @@ def test_what_is_no_address_is_a_bad_request_and_no_error_of_ours(app: Served):
         assert status == 400 and "no address" in said
 
 
+def test_a_websocket_is_refused_and_no_error_of_ours(app: Served):
+    asked = {"connection": "Upgrade", "upgrade": "websocket", "sec_websocket_version": "13"}
+    asked["sec_websocket_key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    assert app.ask("GET", "/queue/join", b"", **asked)[0] == 403
+
+
 def test_another_page_cannot_act_here(app: Served):
     for origin in ("http://evil.example", "null", f"http://127.0.0.1:{app.port + 1}"):
         assert app.upload("flat.png", picture(), origin=origin)[0] == 403

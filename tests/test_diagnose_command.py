@@ -154,6 +154,7 @@ def test_double_and_patch_tokens():
 
 BAD = {
     "no model": (["diagnose"], ["needs a model of timm"]),
+    "no such run": (["runs/nowhere"], ["'runs/nowhere' is no run", "check the path"]),
     "unknown model": (["vit_tinny_patch16_224"], ["'vit_tinny_patch16_224'", "vit_tiny_patch16_224"]),
     "unknown model, nothing near": (["qqqq"], ["'qqqq'"]),
     "unknown tag": (["vit_tiny_patch16_224.foo"], ["'foo'", "vit_tiny_patch16_224.augreg_in21k"]),

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from wellcond import cli, completion
+from wellcond import cli, completion, wording
 from wellcond.cli import main
 from wellcond.data.procedural import procedural
 from wellcond.recipes import RECIPES
@@ -41,6 +41,17 @@ def test_help_of_a_verb_is_no_wider_than_the_terminal_and_ends_in_an_example(ver
     *before, title, example = capsys.readouterr().out.splitlines()
     assert (title, example.strip()) == ("example:", VERBS[verb].example)
     assert max(map(len, before)) <= COLUMNS
+
+
+def test_train_has_too_many_options_for_a_screen_and_shows_those_of_first_need(capsys):
+    assert main(["train", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) <= LINES
+    assert main(["train", "procedural-vit", "--help"]) == 0
+    known = wording.options(capsys.readouterr().out)
+    assert len(known) > 100  # as it says
+    for option, group in re.findall(r"(--[a-z][a-z.-]*)(\*?)", shown.partition("example:")[0]):
+        assert option in known or (group and any(name.startswith(option) for name in known)), option
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -38,12 +38,12 @@ def script(shell: str) -> str:
 def words(verb: str) -> Words:
     """Options from the verb's help; the first word from its config, where it is one of a few, or from the recipes."""
     kind = getattr(config, VERBS[verb].config) if VERBS[verb].config else None
+    first: tuple[str, ...] = tuple(RECIPES) if VERBS[verb].module.startswith("recipes.") else ()
     with contextlib.redirect_stdout(io.StringIO()) as shown, parsing.wide(100):
         if kind is not None:
             parsing.parse(kind, verb, ["--help"])
         else:
-            import_module(f"{__package__}.{VERBS[verb].module}").parse(["--help"])
-    first: tuple[str, ...] = tuple(RECIPES) if VERBS[verb].module.startswith("recipes.") else ()
+            import_module(f"{__package__}.{VERBS[verb].module}").parse([*first[:1], "--help"])
     if kind is not None and dataclasses.fields(kind)[0].default is dataclasses.MISSING:
         given = get_args(get_type_hints(kind)[dataclasses.fields(kind)[0].name])
         first = tuple(word for word in given if isinstance(word, str))  # of a Literal

@@ -76,6 +76,8 @@ class Guard:
                 await self._answer(scope, receive, send)
             except Refused as refusal:
                 await _respond(send, refusal.status, str(refusal))
+        elif scope["type"] == "websocket":  # the page uses none
+            await send({"type": "websocket.close"})
 
     async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

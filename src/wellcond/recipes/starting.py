@@ -37,7 +37,30 @@ if TYPE_CHECKING:
     from ..data.records import Source
     from ..training import Summary
 
-STAND_IN = "procedural-vit"  # whose values `wellcond train --help` shows
+OVERVIEW = """\
+usage: wellcond train RECIPE [options]
+
+Train a recipe, or go on with its run. wellcond recipes lists the recipes; a
+config.json, for example that of another run, is one, too.
+
+options, of more than a hundred; wellcond train RECIPE --help shows all, with
+the recipe's own values:
+  --out DIR                 the run directory; else runs/RECIPE-seedN
+  --data SOURCE             a folder with train/ and val/, parquet shards, …
+  --epochs INT              the warm-up follows
+  --batch-size INT          of a step, over all processes
+  --seed INT                of weights, order and augmentation
+  --pretrained RUN          start from the backbone of another run
+  --objective, --mae.*, --dino.*        with labels, or without
+  --model.*, --model.graying.*, --model.init.*    size, skips, graying, weights
+  --data.*, --data.augment.*            where pictures come from, and how
+  --optim.name, --optim.lr, --optim.*   optimizer and schedule
+  --along.judges, --along.*             judges along the way
+  --device, --precision, --compile, --accumulate, --parallel
+
+exit status: 0 done, 1 diverged, 2 a mistake in the input, 75 asked to stop
+and saved: the same command goes on
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +83,8 @@ def parse(arguments: list[str]) -> TrainCommand | None:
     """The recipe first, then options; None when help was asked for."""
     if not arguments or arguments[0].startswith("-"):
         if {"-h", "--help"} & set(arguments):
-            return parsing.parse(TrainCommand, "train RECIPE", ["--help"], TrainCommand(config=get(STAND_IN)))
+            print(OVERVIEW)
+            return None
         raise parsing.MissingArgument("a recipe")
     name, *rest = arguments
     command = TrainCommand(config=_base(name, rest))
