@@ -56,7 +56,7 @@ def gather(paths: Iterable[Path]) -> tuple[list[Story], list[str]]:
     troubles: list[str] = []
     for path in dict.fromkeys(paths):
         if not path.exists():
-            raise ValueError(f"{str(path)!r} does not exist; name run directories, for example runs/*")
+            raise ValueError(f"{str(path)!r} does not exist; name run directories: the --out of wellcond train")
         inside = [] if (path / CONFIG).exists() else sorted(p.parent for p in path.glob(f"*/{CONFIG}"))
         for directory in inside or [path]:
             try:
