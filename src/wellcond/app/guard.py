@@ -224,6 +224,7 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _respond(send: Send, status: int, line: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    """The connection stays: closed on a body that is still coming, it would be reset, and the line never be read."""
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(line.encode())).encode())]
     await _with_headers(send)({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": line.encode()})
