@@ -14,7 +14,7 @@ from ..config import BenchConfig
 from .bars import Bar
 from .command import Part, check_device, chosen_parts, command_line, main, run_parts
 from .images import load_pictures, normalise
-from .timing import Timing, clock_for, interleave, timing_row
+from .timing import clock_for, interleave, timing_row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,10 +70,7 @@ def compare(train: "Tensor", test: "Tensor", *, few: int, rounds: int) -> list[d
         "knn_votes": lambda: knn_votes(train, labels, test, CLASSES),
     }
     raw = interleave(calls, rounds=rounds, warmup=1, clock=clock_for(train.device.type))
-    timings = {
-        name: Timing(name=name, samples=[s * len(test) / names[name] for s in one.samples], rounds=one.rounds)
-        for name, one in raw.items()
-    }
+    timings = {name: timing.times(len(test) / names[name]) for name, timing in raw.items()}
     first, ours = timings
     rows = [timing_row(one, timings[first]) | {"ours": name == ours} for name, one in timings.items()]
     for row in rows:

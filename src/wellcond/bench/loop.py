@@ -34,13 +34,13 @@ class ConstantSupply:
         inputs = supply.inputs(0)
         images, targets = supply.prepare(inputs)
         self.batch = images.clone(), targets.clone()
-        self.known = {name: inputs[name] for name in ("keys",) if name in inputs}  # paths are dropped as in the loop
+        self.keys = {"keys": inputs["keys"]} if "keys" in inputs else {}  # paths are dropped as in the loop
 
     def indices(self, step: int) -> Tensor:
         return self.supply.indices(0)
 
     def inputs(self, step: int) -> dict[str, Tensor]:
-        return self.known
+        return self.keys
 
     def prepare(self, inputs: Any) -> tuple[Tensor, Tensor]:
         return self.batch

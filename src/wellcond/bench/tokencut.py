@@ -15,7 +15,7 @@ from .bars import Bar
 from .command import Part, check_device, chosen_parts, command_line, main, run_parts
 from .images import load_pictures, normalise
 from .scipy_cut import baseline
-from .timing import Timing, clock_for, interleave, timing_row
+from .timing import clock_for, interleave, timing_row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,10 +79,7 @@ def compare(features: "Tensor", grid: tuple[int, int], *, few: int, rounds: int)
         "token_cut, batched": lambda: token_cut(features, grid),
     }
     raw = interleave(calls, rounds=rounds, warmup=1, clock=clock_for(features.device.type))
-    timings = {
-        name: Timing(name=name, samples=[s / names[name] for s in timing.samples], rounds=timing.rounds)
-        for name, timing in raw.items()
-    }
+    timings = {name: timing.times(1 / names[name]) for name, timing in raw.items()}
     first, ours = timings
     found = token_cut(features[:few], grid)
     differs = (found.box.cpu() != torch.tensor([cut(one, grid) for one in alone])).any(1) & ~found.tied.cpu()

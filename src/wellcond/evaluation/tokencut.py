@@ -54,22 +54,15 @@ def token_cut(features: Tensor, grid: tuple[int, int], *, tau: float = TAU, epsi
         raise ValueError(f"features are {tuple(features.shape)}; expected (B, {grid[0]} · {grid[1]}, d) for the grid")
     if features.shape[1] < 2:
         raise ValueError(f"the grid is {grid[0]} × {grid[1]}: one patch cannot be cut in two; give larger pictures")
-    if not len(features):
-        return _nothing(grid, features.device)
+    if not len(features):  # shapes and types are those of one picture
+        one = token_cut(features.new_zeros(1, *features.shape[1:]), grid)
+        return Cut(**{name: getattr(one, name)[:0] for name in Cut.__dataclass_fields__})
     most = MOST_NUMBERS.get(features.device.type, ELSEWHERE)
     step = max(1, most // features.shape[1] ** 2)
     parts = [_cut(chunk, grid, tau, epsilon) for chunk in features.split(step)]
     if len(parts) == 1:
         return parts[0]
     return Cut(**{name: torch.cat([getattr(part, name) for part in parts]) for name in Cut.__dataclass_fields__})
-
-
-def _nothing(grid: tuple[int, int], device: torch.device) -> Cut:
-    """Of no pictures."""
-    real, flags = torch.zeros(0, *grid, dtype=torch.float64, device=device), torch.zeros(0, *grid, device=device).bool()
-    numbers = torch.zeros(0, dtype=torch.int64, device=device)
-    box, tied = numbers.reshape(0, 4), numbers.bool()
-    return Cut(eigenvector=real, foreground=flags, component=flags.clone(), seed=numbers, box=box, tied=tied)
 
 
 def _cut(features: Tensor, grid: tuple[int, int], tau: float, epsilon: float) -> Cut:

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from ..config import DataConfig
-from ..data.records import has_labels
 from ..evaluation import Backbone, Scene, Settings, Subject
 from ..runs import Run
 from ..training import checkpoints, config_of, load
 from ..training.annotated import Squares
 from ..training.pictures import Pictures
 from ..training.processes import choose_device
-from ..training.subjects import LABELLED, PROBING, annotated, forward_of
+from ..training.subjects import LABELLED, PROBING, annotated, forward_of, judges_without_head
 from .album import Album, Sight
 from .options import EvaluateCommand
 
@@ -31,7 +30,7 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     asked = set(command.judges)
     pictures = Pictures(config, command.data, device, command.batch_size, own_head="accuracy" in asked)
     if "accuracy" in asked and not config.model.num_classes:
-        judges = "knn linear" if all(has_labels(pictures.source(half)) for half in ("train", "val")) else "pca"
+        judges = judges_without_head([pictures.source("train"), pictures.source("val")])
         raise ValueError(f"{str(run)!r} was trained without labels and has no classifier; say --with {judges}")
     if asked == {"accuracy"} and command.layers != ("last",):
         raise ValueError(

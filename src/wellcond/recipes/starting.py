@@ -176,12 +176,10 @@ def _open_sources(config: TrainConfig) -> "list[Source]":
 
 
 def _judges(config: TrainConfig, sources: "list[Source]") -> str:
-    """Who will be able to judge the run: its own head, or probes on the labels of its pictures, or the eye alone."""
-    from ..data.records import has_labels
+    """What `wellcond evaluate` is to be told when the run is done; nothing where it has a head of its own."""
+    from ..training.subjects import judges_without_head
 
-    if config.model.num_classes:
-        return ""
-    return " --with knn linear" if all(map(has_labels, sources)) else " --with pca"
+    return "" if config.model.num_classes else f" --with {judges_without_head(sources)}"
 
 
 def _check_model(config: TrainConfig) -> None:

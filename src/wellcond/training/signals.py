@@ -3,7 +3,7 @@
 SIGTERM and SIGUSR1 (what schedulers send before they take a machine) end with 75, EX_TEMPFAIL of sysexits.h: "try
 again". torchrun restarts on it (`--max-restarts`), LSF requeues with `REQUEUE_EXIT_VALUES=75`, a Slurm script does
 with `[ $? = 75 ] && scontrol requeue $SLURM_JOB_ID`. Ctrl-C ends with 130 after saving; a second one ends at once.
-While images are still being decoded, which may take an hour, there is nothing to save: there the first one does.
+While images are still being decoded there is nothing to save: any of these signals ends at once.
 """
 
 import signal

@@ -1,6 +1,6 @@
 """A model and a source of pictures → a Subject of the judges: in the precision of training, with masks and boxes."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Literal, Protocol
@@ -8,13 +8,14 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from wellcond.data.records import Source, has_labels
 from wellcond.evaluation import Backbone, Half, Subject
 from wellcond.training.annotated import Scenes, Squares, View
 from wellcond.training.pictures import Pictures
 from wellcond.training.step import DTYPES
 
-PROBING = {"knn", "linear"}  # learn on one half, are asked on the other
-LEARNING = {*PROBING, "segmentation"}
+PROBING = {"knn", "linear"}
+LEARNING = {*PROBING, "segmentation"}  # on one half, and are asked on the other
 LABELLED = {"accuracy", *PROBING}
 
 
@@ -33,6 +34,11 @@ class Looking(Protocol):
     def boxes(self) -> Literal["corners", "sizes"]: ...
     @property
     def batch_size(self) -> int: ...
+
+
+def judges_without_head(sources: Iterable[Source]) -> str:
+    """Who can judge a model that has no classifier, as `--with` has it: probes where every picture has a class."""
+    return "knn linear" if all(map(has_labels, sources)) else "pca"
 
 
 def forward_of(model: nn.Module, precision: str) -> Callable[[Tensor], Tensor]:
