@@ -24,11 +24,10 @@ from ..probes.rows import SITE_WORDS
 from .claim import Claim, Judgement, Row, Run
 from .comparing import Number, against, by_seed, difference_row, differences, mean_row
 from .experiments import Experiment, TrainingClaim
-from .graying_claim import grayed
+from .graying_claim import P4_EPOCHS, grayed
 from .layer_page import sections
 
 VIT = "tiny-imagenet-vit-tiny-p4"
-EPOCHS = 60
 LINEAR = {"model.attention": "linear", "model.k": 16.0}
 CUT = {"model.cut_attention_skips": True}
 ALONE, OTHERS = "sab_out", ("sab_sum", "ffn_out", "ffn_sum")  # SA(X); X + SA(X), MLP(X), X + MLP(X)
@@ -108,12 +107,12 @@ FIG1B = TrainingClaim(
         f"if attention alone lies above each of the other three by more than {FAR:g}, with the whole 95 % interval "
         "over seeds."
     ),
-    scaled_down="16 pictures instead of a tenth of the validation set.",
+    scaled_down=f"{P4_EPOCHS} epochs; 16 pictures instead of a tenth of the validation set.",
     experiments={"softmax/none": Experiment(recipe=VIT)},
     quick=("softmax/none",),
     judge=judge_sums,
     sections=sections,
-    epochs=EPOCHS,
+    epochs=P4_EPOCHS,
     after=measure,
     needs=("trained",),
 )
@@ -164,12 +163,12 @@ FIG3TO5 = TrainingClaim(
         f"{FAR:g}); Figs. 4 and 5: if κ of attention + skip ends lower with graying, by an interval under 0. "
         "Differences seed by seed, with Student's 95 % interval."
     ),
-    scaled_down="ViT-Tiny also for Fig. 5, which is of ViT-B; ε is 0.7 (SVD) and 0.95 (DCT).",
+    scaled_down=f"{P4_EPOCHS} epochs; ViT-Tiny also for Fig. 5, which is of ViT-B; ε is 0.7 (SVD) and 0.95 (DCT).",
     experiments=_layers(),
     quick=("softmax/none", "softmax/no-sab-skip", "softmax/dct", "linear/none"),
     judge=judge_layers,
     sections=sections,
-    epochs=EPOCHS,
+    epochs=P4_EPOCHS,
     after=measure,
     needs=("trained",),
 )
