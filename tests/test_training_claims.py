@@ -454,13 +454,13 @@ def test_sweep_verdicts():
         lower = [6 - 0.1 * i, 8 - 0.1 * i, None]
         runs += made_up(variant, [43 + i, 43.5 + i], **kappas(sab_in=lower, sab_sum=lower))
     judgement = sweep_claim.judge_table3(runs)
-    assert "κ_in falls with every ε of svd; κ_in falls with every ε of dct" in judgement.verdict
+    assert "svd: κ_in falls with every ε, reproduced; dct: κ_in falls with every ε, reproduced" in judgement.verdict
     rows = {row.name: row for row in judgement.rows}
     assert rows["none, κ_in"].value == 7.0 and rows["svd/0.5, κ_in"].value == 6.5 and rows["svd/0.5, gain"].value == 5
     for run in runs:
         if run["variant"] == "svd/0.6":
             run["kappa"]["sab_in"][-1] = [9.0]
-    assert "does not fall with every ε of svd" in sweep_claim.judge_table3(runs).verdict
+    assert "svd: κ_in does not fall with every ε, not reproduced" in sweep_claim.judge_table3(runs).verdict
 
 
 def test_layer_verdicts():

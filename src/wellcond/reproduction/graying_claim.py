@@ -96,6 +96,11 @@ def gain(interval: tuple[float, float] | None) -> str:
     return "one seed" if interval is None else said.get(against(None, interval), "not shown")
 
 
+def fall(interval: tuple[float, float] | None) -> str:
+    """The same of a number that is to become smaller."""
+    return gain(None if interval is None else (-interval[1], -interval[0]))
+
+
 def _gains(gains: Mapping[str, str]) -> str:
     told = [f"{variant} {verdict}" for variant, verdict in gains.items() if "-" not in variant.partition("/")[2]]
     for method in ("svd", "dct"):

@@ -21,7 +21,7 @@ from ..report import BEFORE, DCT, SVD, Figure, Section
 from .claim import Claim, Judgement, Run
 from .comparing import by_seed, difference_row, mean_row
 from .experiments import Experiment, TrainingClaim
-from .graying_claim import EPOCHS, VIT, gain
+from .graying_claim import EPOCHS, VIT, fall
 
 SWEEP = {"none": ("none", 1.0), "svd/0.7": ("svd", 0.7), "svd/0.5": ("svd", 0.5)}
 SWEEP |= {"dct/0.95": ("dct", 0.95), "dct/0.85": ("dct", 0.85)}
@@ -90,8 +90,7 @@ def judge(runs: Sequence[Run]) -> Judgement:
                 if (below := number(run, name)) is not None and (above := number(run, "none")) is not None
             ]
             rows.append(row := difference_row(f"{name} less none, {words}", None, values))
-            turned = None if row.interval is None else (-row.interval[1], -row.interval[0])
-            verdicts.append(f"{method} {gain(turned) if values else 'not decided, infinite without graying'}")
+            verdicts.append(f"{method} {fall(row.interval) if values else 'not decided, infinite without graying'}")
         told.append(f"{words}: {', '.join(verdicts)}")
     return Judgement(rows=rows, verdict=f"The Jacobian is better conditioned — {'; '.join(told)}.")
 

@@ -22,9 +22,9 @@ from typing import Any
 from ..config import ReproduceConfig, TrainConfig
 from ..probes.rows import SITE_WORDS
 from .claim import Claim, Judgement, Row, Run
-from .comparing import Number, against, by_seed, difference_row, differences, mean_row
+from .comparing import Number, by_seed, difference_row, differences, mean_row
 from .experiments import Experiment, TrainingClaim
-from .graying_claim import P4_EPOCHS, grayed
+from .graying_claim import P4_EPOCHS, fall, gain, grayed
 from .layer_page import sections
 
 VIT = "tiny-imagenet-vit-tiny-p4"
@@ -129,14 +129,12 @@ def judge_layers(runs: Sequence[Run]) -> Judgement:
         if values := list(by_seed(runs, f"{attention}/none", gap("sab_out", "sab_sum")).values()):
             name = f"{attention}: {SITE_WORDS['sab_out']} less {SITE_WORDS['sab_sum']}"
             rows.append(row := _gap_row(name, values, bar=0.0))
-            shown = against(None, row.interval) == "higher"
-            told.append(f"Fig. 3, {attention}: {'reproduced' if shown else 'not shown'}")
+            told.append(f"Fig. 3, {attention}: {gain(row.interval)}")
         for method in ("svd", "dct"):
             if values := differences(runs, f"{attention}/{method}", f"{attention}/none", after):
                 name = f"{attention}: {SITE_WORDS['sab_sum']}, {method} less none"
                 rows.append(row := difference_row(name, None, values))
-                shown = against(None, row.interval) == "lower"
-                told.append(f"Figs. 4 and 5, {attention}, {method}: {'reproduced' if shown else 'not shown'}")
+                told.append(f"Figs. 4 and 5, {attention}, {method}: {fall(row.interval)}")
     return Judgement(rows=rows, verdict=("; ".join(told) or "Not decided") + ".")
 
 

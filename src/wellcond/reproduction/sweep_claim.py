@@ -66,10 +66,11 @@ def _order(runs: Sequence[Run], variants: Sequence[str], method: str) -> str:
     names = [v for v in variants if v == "none" or v.startswith(f"{method}/")]
     means = [list(by_seed(runs, name, KAPPA_IN).values()) for name in names]
     if len(means) < 3 or not all(means):
-        return f"κ of {method} not decided"
+        return f"{method}: κ not decided"
     falling = [sum(m) / len(m) for m in means]
     falls = all(a > b for a, b in pairwise(falling))
-    return f"κ_in {'falls with every ε of' if falls else 'does not fall with every ε of'} {method}"
+    found = "falls with every ε, reproduced" if falls else "does not fall with every ε, not reproduced"
+    return f"{method}: κ_in {found}"
 
 
 TABLE3 = TrainingClaim(
