@@ -53,10 +53,10 @@ def words(verb: str) -> Words:
 def choices(metavar: str) -> list[str]:
     """The values that an option takes, where they are few.
 
-    >>> choices("{svd,dct}"), choices("[{a,b} [...]]"), choices("PATH")
+    >>> choices("{svd,dct}"), choices("{a,b} ..."), choices("PATH")
     (['svd', 'dct'], ['a', 'b'], [])
     """
-    found = re.fullmatch(r"\[?{([^{}]*)}(?: \[\.\.\.]])?", metavar)
+    found = re.fullmatch(r"{([^{}]*)}(?: \.\.\.)?", metavar)
     return found[1].split(",") if found else []
 
 
@@ -65,7 +65,7 @@ def _shared(table: dict[str, Words]) -> str:
     for verb, words in table.items():
         for option, metavar in words.options.items():
             if values := choices(metavar):
-                (many if metavar.startswith("[") else one)[f"{verb} {option}"] = values
+                (many if metavar.endswith("...") else one)[f"{verb} {option}"] = values
     return f"""#compdef wellcond
 # written by wellcond completion; bash or zsh
 

@@ -13,13 +13,14 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tyro
 
 from . import wording
 
 Config = TypeVar("Config")
+ONE_FRAME = 120  # columns; on a wider terminal tyro sets frames side by side
 
 
 class BadArguments(Exception):
@@ -71,28 +72,17 @@ def _unknown_options(arguments: list[str], options: list[str]) -> list[str]:
     return [a for a in given if a.startswith("--") and a.split("=")[0].replace("_", "-") not in options]
 
 
-class _Screen(io.StringIO):
-    """Stands in for stdout; tyro colours what it writes to a terminal, and does not look at NO_COLOR."""
-
-    def __init__(self, like: TextIO) -> None:
-        super().__init__()
-        self.coloured = like.isatty() and not os.environ.get("NO_COLOR")
-        self.said = like.encoding  # of a terminal without UTF-8 tyro draws no frames
-
-    @property
-    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.said
-
-    def isatty(self) -> bool:
-        return self.coloured
-
-
 def help_text(kind: type[Config], verb: str, default: Config | None = None) -> str:
-    """tyro's help, as wide as the terminal, in colours where there is one that wants them."""
-    shown = _Screen(like=sys.stdout)
-    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+    """tyro's help, as wide as the terminal; with bold titles on one that wants them."""
+    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return wording.laid_out(_framed(kind, verb, default), max(40, shutil.get_terminal_size().columns), bold=bold)
+
+
+def _framed(kind: type[Config], verb: str, default: Config | None = None) -> str:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit), wide(ONE_FRAME):
         _run_tyro(kind, verb, ["--help"], default)
-    return wording.folded(shown.getvalue(), max(40, shutil.get_terminal_size().columns))
+    return shown.getvalue()
 
 
 def _run_tyro(
@@ -180,10 +170,7 @@ def option_names(kind: type[Config], default: Config | None = None) -> list[str]
     >>> option_names(DemoConfig)
     ['--out', '--count', '--size', '--seed', '--quick']
     """
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit), wide(100):
-        _run_tyro(kind, "", ["--help"], default)
-    return [name for name in wording.options(shown.getvalue()) if name != "--help"]
+    return [name for name in wording.options(_framed(kind, "", default)) if name != "--help"]
 
 
 def with_value(option: str, value: str, arguments: list[str]) -> list[str]:

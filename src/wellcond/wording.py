@@ -1,4 +1,4 @@
-"""tyro's text in our words: its help folded to the terminal and read for options, its framed errors as one sentence.
+"""tyro's text in our words: its help laid out for a screen and read for options, its framed errors as one sentence.
 
 Floor 0: text in, text out; it imports nothing of ours, so every room may use it.
 """
@@ -9,6 +9,9 @@ import textwrap
 
 _OPTION = re.compile(r"^[│| ]{0,4}(?:-h, )?(--[a-z].*)$", re.MULTILINE)
 _NAMES = re.compile(r"(?:^|, )(--[a-z][a-z0-9.-]*)")
+_WIDEST = 24  # column of options; what is said of a longer one begins behind it
+_MANY = re.compile(r"\[(.+?) \[(?:\1 )?\.\.\.\]\]")
+_NO_DEFAULT = re.compile(r" ?\((default: (none|False|)|required)\)")
 _METAVAR = re.compile(r"--[a-z][a-z0-9.-]* ([^\s,-].*?)(?: {2,}|[ │]*$)")
 
 
@@ -16,24 +19,46 @@ def without_colour(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def folded(text: str, columns: int) -> str:
-    """The help with its long lines broken between words; tyro folds only what is in its frames.
+def laid_out(ruled: str, columns: int, *, bold: bool = False) -> str:
+    """tyro's help, as it writes it to a file, an option a line where it fits; titles may be bold.
 
-    >>> print(folded("usage: wellcond x [--one INT] [--two INT]\\n│ frames stay as they are, however long │", 24))
-    usage: wellcond x [--one
-      INT] [--two INT]
-    │ frames stay as they are, however long │
+    >>> print(laid_out("usage: x\\n\\n options\\n ---\\n  --a [STR [STR ...]]\\n     Words. (default: me)\\n", 28))
+    usage: x
+    <BLANKLINE>
+    options:
+      --a STR ...  Words.
+                   (default: me)
     """
-    lines = []
-    for line in text.splitlines():
-        plain = without_colour(line)
-        if len(plain) > columns and plain[0] not in "│╭╰|+":
-            indent = "  " if plain.startswith("usage:") else ""
-            line = textwrap.fill(
-                plain, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-            )
-        lines.append(line)
-    return "\n".join(lines)
+    before, *sections = re.split(r"^ (?=\w)", ruled, flags=re.MULTILINE)
+    shown = [_filled(line, columns, "  " if line.startswith("usage:") else "") for line in before.splitlines()]
+    for section in sections:
+        title, _, *rows = section.splitlines()
+        words = title.strip().removeprefix("positional ") + ":"
+        shown.append(f"\x1b[1m{words}\x1b[0m" if bold else words)
+        entries = _entries(rows)
+        width = max((len(name) for name, _ in entries if len(name) <= _WIDEST), default=0)
+        shown += [_filled(f"  {name:{width}}  {text}".rstrip(), columns, " " * (width + 4)) for name, text in entries]
+    return "\n".join(shown)
+
+
+def _entries(rows: list[str]) -> list[tuple[str, str]]:
+    """What is given and what is said of it. Of a default only what says more than that there is none."""
+    found: list[list[str]] = []
+    for row in filter(str.strip, rows):
+        name, _, text = row.strip().partition("  ")
+        if name.startswith("---"):  # under what a group of options is for
+            found = [[" ".join(word for entry in found for word in entry), ""]]
+        elif row.startswith("   "):
+            found[-1][1] += f" {row.strip()}"
+        else:
+            found.append([name, text.strip()])
+    return [(_MANY.sub(r"\1 ...", name), _NO_DEFAULT.sub("", text).strip()) for name, text in found]
+
+
+def _filled(line: str, columns: int, indent: str) -> str:
+    if len(line) <= columns:
+        return line
+    return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def options(text: str) -> dict[str, str]:

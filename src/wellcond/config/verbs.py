@@ -270,7 +270,7 @@ class ReproduceConfig:
         "cts-init-depth",
         "cts-beyond",
     ]
-    """Which claim."""
+    """asa-…: of Always Skip Attention; cts-…: of Cutting the Skip. A name that is none of them lists all."""
     seeds: int = 3
     """How many seeds: 0, 1, …; runs that the file holds already are kept."""
     out: Path = Path("results")

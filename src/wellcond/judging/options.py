@@ -18,40 +18,38 @@ class EvaluateCommand:
     runs: tuple[Path, ...]
     """Run directories: the --out of wellcond train."""
     judges: Annotated[tuple[JudgeName, ...], tyro.conf.arg(name="with")] = ("accuracy",)
-    """Which judges: accuracy (the model's own head), knn, linear (a probe), segmentation (a dense probe, mIoU),
-    discovery (TokenCut: CorLoc, foreground IoU), pca (maps of patch features)."""
+    """accuracy: the model's own head; linear: a probe; segmentation: a dense probe, mIoU; discovery: TokenCut, CorLoc
+    and foreground IoU; pca: maps of patch features."""
     layers: tuple[str, ...] = ("last",)
     """Of which blocks: last, all, or numbers from 0 on."""
     data: str | None = None
-    """Other pictures than the run's own: a folder with train/ and val/, parquet shards, VOC, COCO, ADE20K, …"""
+    """Other pictures than the run's own: a folder with train/ and val/, parquet shards, VOC, COCO, ADE20K."""
     where: tuple[str, ...] = ()
-    """Only pictures with FIELD=VALUE, for masks and boxes: bbox_source=voc2012."""
+    """Only pictures with FIELD=VALUE (masks and boxes)."""
     size: int | None = None
-    """Side in pixels: of the squares for segmentation; the shorter one for discovery and pca. None: the model's for
-    squares, the picture's own for the others."""
+    """Side in pixels, or the shorter one; none: the model's for segmentation, else the picture's."""
     foreground: tuple[int, ...] = ()
     """Mask values that are the object; none: all but 0."""
     void: tuple[int, ...] = (255,)
     """Mask values that do not count."""
     boxes: Literal["corners", "sizes"] = "corners"
-    """Boxes in parquet files are x0, y0, x1, y1 or x, y, width, height."""
+    """In parquet files: x0, y0, x1, y1 or x, y, width, height."""
     k: int = 20
     """Neighbours of knn."""
     temperature: float = 0.07
     """Of the neighbours' votes."""
     pool: Literal["auto", "class", "mean"] = "auto"
-    """One feature for a picture, for knn and linear: its class token, or the mean of its patches; auto: the class token
-    where there is one."""
+    """What knn and linear see: the class token, or the mean of patches; auto: the first if there is one."""
     probe_epochs: int = 50
     """Epochs of the linear probe."""
     segmentation_epochs: int = 20
     """Epochs of the dense probe."""
     pictures: int = 8
-    """How many pictures, the first of the set, the page shows."""
+    """On the page, the first of the set."""
     html: Path | None = None
-    """The page; none: evaluation.html, in the run's own directory where there is one run only."""
+    """The page; none: evaluation.html, of one run in its own directory."""
     json: bool = False
-    """Print the new rows of evaluation.json instead of the tables."""
+    """Print the new rows of evaluation.json, no tables."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU where there is one."""
     batch_size: int = 256
