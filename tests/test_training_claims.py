@@ -28,6 +28,7 @@ from wellcond.reproduction import (
     graying_claim,
     jacobian_claim,
     layer_claims,
+    layer_page,
     loss_claim,
     mixer_claim,
     pictures,
@@ -488,6 +489,19 @@ def test_layer_verdicts():
     )
     infinite = made_up("softmax/none", [1, 1], trained={**sites, "sab_out": [None]})
     assert layer_claims.judge_sums(infinite).rows[0].value is None
+
+
+def test_grayings_are_drawn_side_by_side():
+    sites = {site: [3.0, 5.0] for site in layer_page.STYLE}
+    curves = {"epoch": [1, 2], **{site: [[2.0, None], [4.0, 6.0]] for site in layer_page.STYLE}}
+    runs = made_up("softmax/none", [1, 1], trained=sites, kappa=curves)
+    lower = made_up("softmax/svd", [1], trained={**sites, "sab_sum": [1.0, 2.0]}, kappa={"epoch": []})
+    first, *others = layer_page.sections({"runs": runs + lower})
+    assert first.title == "softmax: log κ of attention + skip, with and without graying" and len(others) == 2
+    by_epoch, by_block = (figure.data for figure in first.items)
+    assert [(line["name"], line["x"], line["y"]) for line in by_epoch] == [("none", [1, 2], [2.0, 5.0])]
+    assert [(line["name"], line["y"]) for line in by_block] == [("none", [3.0, 5.0]), ("svd", [1.0, 2.0])]
+    assert len(layer_page.sections({"runs": runs})) == 1  # nothing to set beside
 
 
 def test_kappa_of_a_trained_model_is_numpys(tmp_path):
