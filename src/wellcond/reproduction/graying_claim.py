@@ -51,17 +51,15 @@ PAPER2 |= {
 
 
 def _table2() -> dict[str, Experiment]:
+    methods: dict[str, dict[str, Any]] = {"none": {}, "svd": grayed("svd"), "dct": grayed("dct")}
     found = {}
     for attention, changes in ATTENTION.items():
-        for method in ("none", "svd", "dct"):
-            graying = {} if method == "none" else grayed(method)
+        for method, graying in methods.items():
             found[f"{attention}/{method}"] = Experiment(recipe=VIT, changes={**changes, **graying})
-    for method in ("none", "svd", "dct"):
-        graying = {} if method == "none" else grayed(method)
-        found[f"softmax-p4/{method}"] = Experiment(recipe=f"{VIT}-p4", changes={**graying, "epochs": P4_EPOCHS})
-        found[f"softmax-strong/{method}"] = Experiment(
-            recipe=f"{VIT}-strong", changes={**graying, "epochs": STRONG_EPOCHS}
-        )
+    for more, epochs in (("p4", P4_EPOCHS), ("strong", STRONG_EPOCHS)):
+        for method, graying in methods.items():
+            changes = {**graying, "epochs": epochs}
+            found[f"softmax-{more}/{method}"] = Experiment(recipe=f"{VIT}-{more}", changes=changes)
     for method in ("svd", "dct"):
         for control, rescale in CONTROLS.items():
             found[f"softmax/{method}-{control}"] = Experiment(recipe=VIT, changes=grayed(method, rescale=rescale))
