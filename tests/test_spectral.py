@@ -124,6 +124,16 @@ def test_all_zero_has_no_ratio(shape, dtype):
     assert kappa[1].item() == (math.inf if r > 1 else pytest.approx(1, rel=1e-6))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_largest_numbers_are_numbers(dtype):
+    """Their sums and squares leave the range; ratios do not."""
+    X = torch.full((4, 4), -1.0, dtype=dtype).fill_diagonal_(1.0)  # twice a reflection: σ = 2, four times
+    huge = X * (torch.finfo(dtype).max / 2)
+    for quantity in (wc.condition_number, wc.effective_rank, wc.stable_rank):
+        assert quantity(huge).item() == pytest.approx(quantity(X).item(), rel=1e-5)
+
+
 @pytest.mark.parametrize("case", cases.LOW, ids=str)
 def test_half_precisions_are_upcast_first(case):
     X = case.tensor()

@@ -27,6 +27,7 @@ from wellcond.spectral.arithmetic import Arithmetic, Values
 
 Precision = Literal["exact", "fast"]
 _LARGE = 2048
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
 
@@ -73,8 +74,9 @@ def effective_rank(X: Tensor) -> Tensor:
     """
     sigma = _singular(X)
     xp = _module(sigma)
-    total = sigma.sum(-1)[..., None]
-    p = sigma / xp.where(total == 0, xp.nan, total)
+    top = sigma[..., :1]
+    share = sigma / xp.where(top == 0, xp.nan, top)  # the sum of σ itself may leave float64
+    p = share / share.sum(-1)[..., None]
     return _answer(xp.exp(-(p * xp.log(xp.where(p == 0, 1.0, p))).sum(-1)), X)
 
 
@@ -248,6 +250,8 @@ def _check_shape(X: Tensor, name: str) -> None:
         if X.is_complex():
             raise ValueError(f"{name} has dtype {X.dtype}; only real matrices are supported")
         raise ValueError(f"{name} has dtype {X.dtype}; convert it to floating point first, e.g. {name}.float() / 255")
+    if X.dtype not in _DTYPES:  # torch has float8 and less, which it cannot add
+        raise ValueError(f"{name} has dtype {X.dtype}; convert it first, e.g. {name}.float()")
     if 0 in X.shape[-2:]:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; n and d must be at least 1")
 
