@@ -27,6 +27,7 @@ from wellcond.spectral.arithmetic import Arithmetic, Values
 
 Precision = Literal["exact", "fast"]
 _LARGE = 2048
+_ROUNDED = 8  # units of eps₆₄ by which singular vectors and the products with them err, however small X is
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
@@ -117,7 +118,7 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     (at most 1e-5 in relative Frobenius norm and 1e-2 in each log σ for κ ≤ 1e5 and float32 input); for a general f
     "fast" takes the same path, a power of σ has a quicker one (`singular_power`).
     With `return_error` also an estimate of the relative Frobenius error, (…): how far the result moves when every
-    singular value moves by the rounding of its decomposition, plus the rounding of the result itself.
+    singular value moves by the rounding of its decomposition, plus the rounding of the vectors and of the result.
 
     >>> spectral_map(torch.diag(torch.tensor([4.0, 1.0])), torch.sqrt)
     tensor([[2., 0.],
@@ -132,7 +133,7 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     moved = xp.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - values, 0.0)
     size = _length(xp.where(kept, values, sigma))
     error = _length(moved) / xp.where(size > 0, size, 1.0)
-    return Y, _answer(error + torch.finfo(X.dtype).eps / 2, X)
+    return Y, _answer(error + _ROUNDED * _EPS64 + torch.finfo(X.dtype).eps / 2, X)
 
 
 def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
