@@ -70,10 +70,17 @@ def test_integer_tokens(function, dtype):
 
 
 @by_function
+def test_tokens_of_eight_bits(function):
+    with pytest.raises(ValueError, match="float8_e5m2; convert it first"):
+        function(TOKENS.to(torch.float8_e5m2))
+
+
+@by_function
+@pytest.mark.filterwarnings("error")  # the error says it all
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_tokens_that_are_not_finite(function, value):
     X = TOKENS.clone()
-    X[1, 2, 3] = value
+    X[0, 0, 0], X[1, 2, 3] = math.inf, value
     with pytest.raises(ValueError, match=r"(?i)nan|inf|finite"):
         function(X)
 

@@ -102,6 +102,22 @@ def test_ungray_of_a_plain_model_changes_nothing():
         assert wc.ungray(model) is model and torch.equal(model(images), before)
 
 
+def test_what_was_laid_over_the_graying_comes_off_first():
+    """A parametrisation gives the module a class of its own; taking ours from under it would lose the weight."""
+    model, images = wc.gray(VIT.create(), "dct", 0.8), images_for(VIT)
+    plain = wc.ungray(copy.deepcopy(model))
+    conv = model.patch_embed.proj
+    torch.nn.utils.parametrizations.weight_norm(conv)
+    with torch.no_grad():
+        before = model(images)
+        for call in (wc.gray, wc.ungray):
+            with pytest.raises(ValueError, match="ParametrizedGrayedConv2d after gray; undo that first"):
+                call(model)
+        assert torch.equal(model(images), before)
+        torch.nn.utils.parametrize.remove_parametrizations(conv, "weight")
+        assert gap(wc.ungray(model)(images), plain(images)) <= BAR
+
+
 @by_family
 def test_graying_again_replaces_the_first_setting(family):
     plain, images = family.create(), images_for(family)

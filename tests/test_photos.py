@@ -89,6 +89,14 @@ def test_fractions_of_unknown_range_are_refused(tmp_path):
         read_image(tmp_path / "half.tiff")
 
 
+@pytest.mark.parametrize("brightest", [65536, -1])
+def test_greys_of_more_than_sixteen_bits_are_refused(brightest, tmp_path):
+    """Cut off at 65535, they would be a white picture."""
+    Image.fromarray(np.array([[0, brightest]], np.int32)).save(tmp_path / "deep.tif")
+    with pytest.raises(ValueError, match=rf"deep.tif': its pixels run .*{brightest}.* save it again as PNG or JPEG"):
+        read_image(tmp_path / "deep.tif")
+
+
 def test_a_damaged_avif_is_an_error_by_name(tmp_path):
     """Pillow says it with a RuntimeError."""
     path = tmp_path / "x.avif"

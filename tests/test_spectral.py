@@ -124,6 +124,16 @@ def test_all_zero_has_no_ratio(shape, dtype):
     assert kappa[1].item() == (math.inf if r > 1 else pytest.approx(1, rel=1e-6))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_largest_numbers_are_numbers(dtype):
+    """Their sums and squares leave the range; ratios do not."""
+    X = torch.full((4, 4), -1.0, dtype=dtype).fill_diagonal_(1.0)  # twice a reflection: σ = 2, four times
+    huge = X * (torch.finfo(dtype).max / 2)
+    for quantity in (wc.condition_number, wc.effective_rank, wc.stable_rank):
+        assert quantity(huge).item() == pytest.approx(quantity(X).item(), rel=1e-5)
+
+
 @pytest.mark.parametrize("case", cases.LOW, ids=str)
 def test_half_precisions_are_upcast_first(case):
     X = case.tensor()
@@ -290,6 +300,16 @@ def test_the_error_estimate_is_honest(case, precision):
     if case.kappa <= 1e3:
         bar = FAST if precision == "fast" and case.dtype == torch.float32 else TOLERANCE[case.name]
         assert (estimate <= bar).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(200, 2, 2), (200, 6, 3), (200, 5, 5), (50, 8, 20), (2, 197, 192)], ids=str)
+def test_the_error_estimate_is_honest_where_the_answer_is_known(shape, dtype):
+    """U Σ Vᵀ is X itself, to the last bit: no oracle's rounding hides ours."""
+    X = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    got, estimate = wc.spectral_map(X, lambda sigma: sigma, return_error=True)
+    true = torch.linalg.matrix_norm((got - X).double()) / torch.linalg.matrix_norm(X.double())
+    assert (true <= 4 * estimate).all() and (true <= estimate).double().mean() >= 0.9
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

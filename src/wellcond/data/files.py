@@ -98,7 +98,10 @@ def _eight_bits(image: Image.Image) -> Image.Image:
         raise _Unclear("its pixels are fractions, whose range is not known")
     if not image.mode.startswith("I"):
         return image
-    return Image.fromarray((np.asarray(image).astype(np.float64) / 257).clip(0, 255).round().astype(np.uint8))
+    greys = np.asarray(image).astype(np.float64)
+    if greys.min() < 0 or greys.max() > 65535:
+        raise _Unclear(f"its pixels run from {greys.min():.0f} to {greys.max():.0f}, more than 16 bits")
+    return Image.fromarray((greys / 257).round().astype(np.uint8))
 
 
 @contextmanager

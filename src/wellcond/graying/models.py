@@ -54,6 +54,9 @@ def ungray(model: Model) -> Model:
     _check_module(model)
     for module in model.modules():
         if isinstance(module, _Grayed):
+            kind = type(module)
+            if "original" not in vars(kind):  # torch's parametrisations put a class of their own over ours
+                raise ValueError(f"the patch embedding became a {kind.__name__} after gray; undo that first")
             module.__class__ = module.original
             object.__delattr__(module, "graying")
     return model

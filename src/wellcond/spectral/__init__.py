@@ -27,6 +27,8 @@ from wellcond.spectral.arithmetic import Arithmetic, Values
 
 Precision = Literal["exact", "fast"]
 _LARGE = 2048
+_ROUNDED = 8  # units of eps₆₄ by which singular vectors and the products with them err, however small X is
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
 
@@ -73,8 +75,9 @@ def effective_rank(X: Tensor) -> Tensor:
     """
     sigma = _singular(X)
     xp = _module(sigma)
-    total = sigma.sum(-1)[..., None]
-    p = sigma / xp.where(total == 0, xp.nan, total)
+    top = sigma[..., :1]
+    share = sigma / xp.where(top == 0, xp.nan, top)  # the sum of σ itself may leave float64
+    p = share / share.sum(-1)[..., None]
     return _answer(xp.exp(-(p * xp.log(xp.where(p == 0, 1.0, p))).sum(-1)), X)
 
 
@@ -115,7 +118,7 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     (at most 1e-5 in relative Frobenius norm and 1e-2 in each log σ for κ ≤ 1e5 and float32 input); for a general f
     "fast" takes the same path, a power of σ has a quicker one (`singular_power`).
     With `return_error` also an estimate of the relative Frobenius error, (…): how far the result moves when every
-    singular value moves by the rounding of its decomposition, plus the rounding of the result itself.
+    singular value moves by the rounding of its decomposition, plus the rounding of the vectors and of the result.
 
     >>> spectral_map(torch.diag(torch.tensor([4.0, 1.0])), torch.sqrt)
     tensor([[2., 0.],
@@ -130,7 +133,7 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     moved = xp.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - values, 0.0)
     size = _length(xp.where(kept, values, sigma))
     error = _length(moved) / xp.where(size > 0, size, 1.0)
-    return Y, _answer(error + torch.finfo(X.dtype).eps / 2, X)
+    return Y, _answer(error + _ROUNDED * _EPS64 + torch.finfo(X.dtype).eps / 2, X)
 
 
 def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
@@ -248,6 +251,8 @@ def _check_shape(X: Tensor, name: str) -> None:
         if X.is_complex():
             raise ValueError(f"{name} has dtype {X.dtype}; only real matrices are supported")
         raise ValueError(f"{name} has dtype {X.dtype}; convert it to floating point first, e.g. {name}.float() / 255")
+    if X.dtype not in _DTYPES:  # torch has float8 and less, which it cannot add
+        raise ValueError(f"{name} has dtype {X.dtype}; convert it first, e.g. {name}.float()")
     if 0 in X.shape[-2:]:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; n and d must be at least 1")
 
