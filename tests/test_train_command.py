@@ -248,6 +248,10 @@ BAD = {
     "model that does not fit": ([*TRAIN, "--model.name", "vit_tinny"], ["vit_tinny", "vit_tiny"]),
     "heads that do not divide": ([*TRAIN, "--model.options", "num_heads", "5"], ["vit_tiny", "--model"]),
     "patch that does not divide": ([*TRAIN, "--model.patch-size", "5", "--model.graying.method", "svd"], ["5"]),
+    "weights that are not finite": (
+        [*TRAIN, "--model.init.method", "skipless", "--model.init.c", "1e39"],
+        ["blocks.0.", "not finite before the first step", "--model.init"],
+    ),
     "skips that cannot be cut": (
         [*TRAIN, "--model.name", "resnet18", "--model.options", "--model.patch-size", "none", "--model.cut-mlp-skips"],
         ["ResNet"],

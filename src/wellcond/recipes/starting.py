@@ -230,6 +230,9 @@ def _check_model(config: TrainConfig) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # told when training begins
             adopt_(model, config.pretrained, config.model)
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} is not finite before the first step; look at --model.init and --pretrained")
 
 
 @contextmanager
