@@ -84,6 +84,14 @@ def test_parquet_gives_labels_masks_and_names_without_decoding(tmp_path):
         next(source.records([0], extras=("depth",)))
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int8", "uint64", "float64"])
+def test_labels_are_whole_numbers_of_any_kind(kind, tmp_path):
+    column = pyarrow.array([3, None, 0], getattr(pyarrow, kind)())
+    pictures = [{"bytes": encoded(i), "path": None} for i in range(3)]
+    parquet.write_table(pyarrow.table({"image": pictures, "label": column}), tmp_path / "train.parquet")
+    assert open_source(tmp_path).labels().tolist() == [3, -1, 0]  # pyright: ignore[reportOptionalMemberAccess]
+
+
 def test_parquet_knows_the_columns_of_cifar_100(tmp_path):
     rows = [{"bytes": encoded(i), "path": None} for i in range(4)]
     columns = {"img": rows, "fine_label": [7, 0, 7, 99], "coarse_label": [1, 0, 1, 9]}
