@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,3 +116,13 @@ def test_the_experiment_is_one_config():
     assert all(replace(c, model=base.model) == base for c in configs.values())
     assert isinstance(from_json(training.to_json(base), TrainConfig), TrainConfig)
     assert (base.precision, base.compile, base.device) == ("float32", False, "cpu")
+
+
+def test_a_killed_demo_leaves_no_process():
+    """One that is left holds the pipe that is read to its end here."""
+    code = (
+        "import os; from wellcond.demo.side_by_side import open_pool; "
+        "print(open_pool(1).submit(os.getpid).result(), flush=True); os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 9 and int(done.stdout)

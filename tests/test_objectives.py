@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command_cases import terminated
 from PIL import Image
 from safetensors.torch import load_file
 from training_cases import (
@@ -18,6 +19,7 @@ from training_cases import (
     power_cut,
     resumes_to_the_bit,
     run,
+    same_bits,
     start,
     tiny,
     without_labels,
@@ -64,6 +66,16 @@ def test_killed_and_resumed_to_the_bit(name, tmp_path):
     assert finish(start(config(name), tmp_path / "run")) == [0]
     assert final(tmp_path / "run") == final(tmp_path / "straight")
     assert name == "mae" or {"centre", "teacher.model.pos_embed"} <= weights(tmp_path / "run").keys()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_stopped_between_an_epoch_and_its_evaluation(name, tmp_path, monkeypatch):
+    """The evaluation is made by the next process, which has made no step yet."""
+    run(config(name), tmp_path / "straight")
+    with terminated(monkeypatch, at=4), pytest.raises(SystemExit):  # in the last step of the first epoch
+        run(config(name), tmp_path / "run")
+    run(config(name), tmp_path / "run")
+    same_bits(tmp_path / "run", tmp_path / "straight")
 
 
 def test_two_processes_killed_and_resumed_to_the_bit(tmp_path):

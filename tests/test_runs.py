@@ -1,6 +1,7 @@
 """A run directory: whole files, logs that can be cut, one trainer at a time."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,16 @@ def test_a_copy_without_history_says_its_commit(monkeypatch):
     assert results.git_commit() is None
     monkeypatch.setenv("WELLCOND_COMMIT", "abc123")
     assert results.git_commit() == "abc123"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full, on Linux")
+def test_a_row_that_the_disk_does_not_take_is_complained_of_once(tmp_path):
+    """When it is closed the error would hide the one that says which checkpoint is whole."""
+    log = Log(tmp_path / "metrics.jsonl")
+    log.close()
+    log.file = open("/dev/full", "ab")  # noqa: SIM115
+    log.append({"step": 1})
+    with pytest.raises(OSError, match="No space"):
+        log.flush()
+    log.close()
+    assert log.file.closed

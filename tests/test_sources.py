@@ -16,6 +16,8 @@ from timm.data.config import resolve_model_data_config
 from timm.data.transforms_factory import create_transform
 
 from wellcond.data.batches import Preprocessing, image_batches
+from wellcond.data.filling import TooManyDamaged, fill
+from wellcond.data.fingerprints import fingerprint
 from wellcond.data.procedural import procedural
 from wellcond.data.reading import FIRST, read_pictures, spread
 from wellcond.data.sources import open_source
@@ -82,6 +84,14 @@ def test_parquet_gives_labels_masks_and_names_without_decoding(tmp_path):
         next(source.records([0], extras=("depth",)))
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int8", "uint64", "float64"])
+def test_labels_are_whole_numbers_of_any_kind(kind, tmp_path):
+    column = pyarrow.array([3, None, 0], getattr(pyarrow, kind)())
+    pictures = [{"bytes": encoded(i), "path": None} for i in range(3)]
+    parquet.write_table(pyarrow.table({"image": pictures, "label": column}), tmp_path / "train.parquet")
+    assert open_source(tmp_path).labels().tolist() == [3, -1, 0]  # pyright: ignore[reportOptionalMemberAccess]
+
+
 def test_parquet_knows_the_columns_of_cifar_100(tmp_path):
     rows = [{"bytes": encoded(i), "path": None} for i in range(4)]
     columns = {"img": rows, "fine_label": [7, 0, 7, 99], "coarse_label": [1, 0, 1, 9]}
@@ -101,6 +111,29 @@ def test_folders_inside_are_the_classes(tmp_path):
     assert [(r.name, r.label) for r in source.records([0, 1])] == [("cat/a.png", 0), ("dog/a.png", 1)]
     (tmp_path / "loose.png").write_bytes(encoded(9))
     assert open_source(tmp_path).labels() is None
+
+
+def test_links_to_folders_are_followed_but_not_in_circles(tmp_path):
+    """Subsets of ImageNet are made of links to class folders."""
+    stored, linked = write_folder(tmp_path / "stored", [1, 2]), tmp_path / "set"
+    for name in ("cat", "dog"):
+        (linked / name).mkdir(parents=True)
+        (linked / name / "part").symlink_to(stored)
+    (linked / "fox").symlink_to(stored)
+    (linked / "cat" / "home").symlink_to(linked)
+    (stored / "back").symlink_to(linked)
+    names = [record.name for record in open_source(linked).records(range(6))]
+    assert names == [f"{part}/00{i}.png" for part in ("cat/part", "dog/part", "fox") for i in range(2)]
+    assert len(open_source(linked)) == 6
+
+
+def test_a_link_to_a_picture_that_is_gone_is_a_damaged_picture(tmp_path):
+    folder = write_folder(tmp_path / "set", [1, 2])
+    (folder / "003.png").symlink_to(tmp_path / "gone.png")
+    source = open_source(folder)
+    assert len(source) == 3 and fingerprint(source) != fingerprint(open_source(write_folder(tmp_path / "b", [1, 2])))
+    with pytest.raises(TooManyDamaged, match=r"1 of 3 .*'003.png': No such file"):
+        fill(source, 8, lambda index, pixels: None)
 
 
 def test_generated_pictures_have_mask_and_box():

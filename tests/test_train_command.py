@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,6 +23,7 @@ from wellcond.blocks import adapted_blocks
 from wellcond.cli import main
 from wellcond.config import TrainConfig, from_json, to_json
 from wellcond.data.procedural import procedural
+from wellcond.recipes import starting
 from wellcond.recipes.starting import parse
 from wellcond.runs import Run
 from wellcond.training import build_model
@@ -115,6 +117,35 @@ def test_a_stop_is_exit_75_and_the_same_command_goes_on(straight, decoded, tmp_p
     assert main(words) == 0
     assert "continuing from step" in capsys.readouterr().err
     assert final(tmp_path / "run") == final(straight)
+
+
+@pytest.mark.parametrize("place", ["_open_sources", "_page"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stop_before_and_after_the_loop_is_exit_75_too(place, number, straight, decoded, tmp_path, monkeypatch):
+    words, usual = [*TRAIN, decoded, "--out", str(tmp_path / "run"), *VARIANT], getattr(starting, place)
+
+    def interrupted(*given):
+        os.kill(os.getpid(), number)
+        return usual(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, place, interrupted)
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+    assert stopped.value.code == 75
+    assert signal.getsignal(number) == signal.SIG_DFL
+    assert main(words) == 0 and (tmp_path / "run" / "report.html").exists()
+    assert final(tmp_path / "run") == final(straight)
+
+
+def test_halves_with_other_classes_are_told_before_the_number_of_classes(decoded, tmp_path, capsys):
+    for half, names in {"train": "ab", "val": "abc"}.items():
+        for name in names:
+            (tmp_path / half / name).mkdir(parents=True)
+            Image.new("RGB", (16, 16)).save(tmp_path / half / name / "1.png")
+    words = ["--data.train", str(tmp_path), "--data.val", str(tmp_path), "--out", str(tmp_path / "run")]
+    assert main([*TRAIN, decoded, *words, "--model.num-classes", "2"]) == 2
+    assert "'c' is not in both" in capsys.readouterr().err
 
 
 def test_divergence_is_exit_1(decoded, tmp_path, monkeypatch, capsys):
@@ -217,6 +248,10 @@ BAD = {
     "model that does not fit": ([*TRAIN, "--model.name", "vit_tinny"], ["vit_tinny", "vit_tiny"]),
     "heads that do not divide": ([*TRAIN, "--model.options", "num_heads", "5"], ["vit_tiny", "--model"]),
     "patch that does not divide": ([*TRAIN, "--model.patch-size", "5", "--model.graying.method", "svd"], ["5"]),
+    "weights that are not finite": (
+        [*TRAIN, "--model.init.method", "skipless", "--model.init.c", "1e39"],
+        ["blocks.0.", "not finite before the first step", "--model.init"],
+    ),
     "skips that cannot be cut": (
         [*TRAIN, "--model.name", "resnet18", "--model.options", "--model.patch-size", "none", "--model.cut-mlp-skips"],
         ["ResNet"],

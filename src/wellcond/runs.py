@@ -183,7 +183,9 @@ class Log:
         return os.fstat(self.file.fileno()).st_size
 
     def close(self) -> None:
-        self.file.close()
+        """Rows that a full disk did not take were complained of when they were written; they are not tried again."""
+        with suppress(OSError):
+            self.file.close()
 
 
 def sync_folder(path: Path) -> None:

@@ -8,7 +8,7 @@ while building: a second process waits and then finds the folder finished; a kil
 which the next one removes. A damaged cache (a checksum differs) is built again. Up to CHECK_WHOLE bytes every block is
 checked when the cache is opened, beyond that a spread of blocks.
 
-A damaged picture is replaced by the next good one of the source and keeps its own label; above 0.1 % building stops.
+A damaged picture is replaced by the next good one of its class; above 0.1 % building stops.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ def open_cache(
     try:
         cache = _opened(final, digits, lambda line: None) or _locked_build(source, side, digits, final, say, progress)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise ValueError(
             f"the disk of {str(parent)!r} is full: the cache of {source.title} needs "
@@ -104,7 +104,7 @@ def open_cache(
         first = min(cache.meta.damaged, key=int)
         say(
             f"{len(cache.meta.damaged)} of {len(cache)} images of {source.title} are damaged and replaced by the next "
-            f"good one; first {cache.meta.damaged[first]}"
+            f"good one of their class; first {cache.meta.damaged[first]}"
         )
     return cache
 
@@ -180,7 +180,7 @@ def _write(source: Source, side: int, digits: str, part: Path, progress: Progres
 
         with progress(f"decoding {source.title}", count) as advance:
             damaged = fill(source, side, write, advance)
-        replaced = replacements(damaged, count)
+        replaced = replacements(damaged, labels)
         for index, good in replaced.items():
             disk.write_all(handle, os.pread(handle, nbytes, start + good * nbytes), start + index * nbytes)
         os.fsync(handle)

@@ -53,7 +53,7 @@ def check_labels(cache: Cache, num_classes: int) -> None:
     if cache.meta.num_classes > num_classes:
         raise ValueError(
             f"{cache.meta.title} has {cache.meta.num_classes} classes, but the model has {num_classes}; "
-            f"set its number of classes to {cache.meta.num_classes}"
+            f"give other pictures, or train with --model.num-classes {cache.meta.num_classes}"
         )
 
 

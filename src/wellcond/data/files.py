@@ -19,6 +19,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", 
 def find_images(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
     """The image files under `folder`, by name, sorted; hidden ones are left out.
 
+    Links to folders are followed, and a link to a picture that is gone counts as one: it is missed when it is read.
     A folder that may not be read is an error; one inside it is added to `unreadable`, with the reason, if that
     list is given.
     """
@@ -29,15 +30,20 @@ def find_images(folder: Path, unreadable: list[str] | None = None) -> list[Path]
         unreadable.append(describe(Path(error.filename), error))
 
     found = []
-    for where, folders, names in os.walk(folder, onerror=complain):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for where, folders, names in os.walk(folder, onerror=complain, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".") and not _leads_back(Path(where, name))]
         paths = (Path(where, name) for name in names if not name.startswith("."))
-        found += [p for p in paths if p.suffix.lower() in SUFFIXES and p.is_file()]
+        found += [p for p in paths if p.suffix.lower() in SUFFIXES and (p.is_file() or p.is_symlink())]
     found.sort()
     if not found:
         but = f", but could not read {unreadable[0]}" if unreadable else ""
         raise ValueError(f"no image in {str(folder)!r}; looked for {', '.join(sorted(SUFFIXES))}{but}")
     return found
+
+
+def _leads_back(path: Path) -> bool:
+    """Is it a link to a folder on the way to it? Following it would never end."""
+    return path.is_symlink() and path.resolve() in {parent.resolve() for parent in path.absolute().parents}
 
 
 def describe(path: Path, error: Exception) -> str:

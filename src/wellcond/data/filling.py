@@ -6,7 +6,7 @@ centre square kept, at image_size / 0.875 pixels (256 for 224), the usual margin
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -96,16 +96,16 @@ def refuse_rotten(source: Source, damaged: dict[int, str]) -> None:
         )
 
 
-def replacements(damaged: dict[int, str], length: int) -> dict[int, int]:
-    """For each damaged picture the next good one, around the end of the set.
+def replacements(damaged: Iterable[int], labels: NDArray[np.int64]) -> dict[int, int]:
+    """For each damaged picture the next good one with its label, around the end of the set; of any where none has it.
 
-    >>> replacements({1: "", 2: "", 4: ""}, 5)
-    {1: 3, 2: 3, 4: 0}
+    >>> replacements([1, 2, 4], np.array([0, 0, 1, 1, 0]))
+    {1: 0, 2: 3, 4: 0}
     """
     found = {}
+    good = np.setdiff1d(np.arange(len(labels)), list(damaged))
     for index in sorted(damaged):
-        good = (index + 1) % length
-        while good in damaged:
-            good = (good + 1) % length
-        found[index] = good
+        alike = good[labels[good] == labels[index]]
+        chosen = alike if len(alike) else good
+        found[index] = int(chosen[np.searchsorted(chosen, index) % len(chosen)])
     return found

@@ -28,7 +28,7 @@ def fingerprint(source: Source) -> str:
             digest.update(np.ascontiguousarray(array).data)
     elif isinstance(source, FolderSource):
         for path in source.paths:
-            found = path.stat()
+            found = path.stat() if path.exists() else path.lstat()  # a link to a picture that is gone
             line = f"{path.relative_to(source.folder).as_posix()} {found.st_size} {found.st_mtime_ns}\n"
             digest.update(line.encode(errors="surrogateescape"))
     else:

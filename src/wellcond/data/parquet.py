@@ -90,6 +90,8 @@ def label_column(columns: Sequence[str]) -> str | None:
 def _labels(shard: Path, name: str) -> NDArray[np.int64]:
     """Whole numbers, −1 where a row has none; ValueError where they are anything else."""
     column = _table(shard, [name]).column(name)
+    if pyarrow.types.is_unsigned_integer(column.type):  # has no −1
+        column = column.cast(pyarrow.int64())
     if pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type):
         found = column.fill_null(-1).to_numpy()
         if (found == np.floor(found)).all():  # whole fractions are what pandas makes of a column with gaps

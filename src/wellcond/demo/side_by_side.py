@@ -6,6 +6,7 @@ busy machine; two runs on two cores do not. The bars read the run directories, a
 
 import multiprocessing
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, wait
@@ -32,7 +33,7 @@ class Job:
 def train_all(jobs: Mapping[str, Job], console: Console) -> None:
     """Train each job in its run directory; returns when all are done. An error of one ends all of them."""
     workers = min(AT_ONCE, os.cpu_count() or 1, len(jobs))
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))  # torch's threads do not fork
+    pool = open_pool(workers)
     try:
         with _bars(jobs, console) as bars:
             waiting = {pool.submit(_train, job): name for name, job in jobs.items()}
@@ -43,6 +44,23 @@ def train_all(jobs: Mapping[str, Job], console: Console) -> None:
                     _tell(waiting.pop(future), future, jobs, console)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def open_pool(workers: int) -> ProcessPoolExecutor:
+    """Processes that end with this one, however it ends: left alone they would keep the run directories for ever."""
+    spawn = multiprocessing.get_context("spawn")  # torch's threads do not fork
+    return ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _train(job: Job) -> list[str]:

@@ -13,7 +13,9 @@ SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl
 
 import os
 import shlex
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,6 +129,29 @@ def _value_of(option: str, arguments: list[str]) -> str | None:
 
 def run(command: TrainCommand) -> int:
     """Train, print where things are."""
+    with _requeued():
+        return _run(command)
+
+
+@contextmanager
+def _requeued() -> Iterator[None]:
+    """Before the loop listens for signals and after it (training/signals.py) there is nothing to save, but schedulers
+    want the same status: a large folder takes minutes to list, and the same command goes on or writes the page."""
+
+    def leave(_number: int, _frame: Any) -> None:
+        raise SystemExit(75)  # REQUEUE of signals.py, whose room imports torch
+
+    names = [name for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name)]
+    alone = threading.current_thread() is threading.main_thread()  # only there Python allows handlers
+    before = {name: signal.signal(getattr(signal, name), leave) for name in names if alone}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+def _run(command: TrainCommand) -> int:
     config = command.config
     out = command.out or Path("runs") / f"{config.recipe}-seed{config.seed}"
     main = int(os.environ.get("RANK", 0)) == 0
@@ -205,6 +230,9 @@ def _check_model(config: TrainConfig) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # told when training begins
             adopt_(model, config.pretrained, config.model)
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} is not finite before the first step; look at --model.init and --pretrained")
 
 
 @contextmanager

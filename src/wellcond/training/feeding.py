@@ -41,10 +41,10 @@ def open_images(config: TrainConfig, device: torch.device, say: Say = lambda lin
         return open_cache(source, data.image_size, data.cache, say=say, progress=bar)
 
     train, val = opened(data.train, "train"), opened(data.val, "val")
-    for cache in (train, val) if config.objective == "supervised" else ():
-        check_labels(cache, config.model.num_classes)
     if config.objective == "supervised":
         check_same_classes(train, val)
+        for cache in (train, val):
+            check_labels(cache, config.model.num_classes)
     feed, val_feed = (open_feed(cache, device, data.resident, data.workers) for cache in (train, val))
     return Images(train=train, val=val, feed=feed, val_feed=val_feed)
 

@@ -164,6 +164,7 @@ class Trainer:
         With labels top-1 and top-5 in percent, without them the objective's own loss.
         """
         self._turn_skips()
+        self._set_numbers(self.tally.step - 1)  # those of the last step, which may have been made before a restart
         with self.average.applied() if self.average is not None else nullcontext():
             self.tally.evaluation, images = (
                 self._accuracy() if self.config.objective == "supervised" else self._validation_loss()
