@@ -84,6 +84,12 @@ def test_bad_steps_in_a_row_roll_back_once_then_stop(tmp_path):
     assert checkpoints.steps(out / "checkpoints") == [0]
 
 
+def test_a_run_too_short_for_so_many_bad_steps_has_not_learned_either(tmp_path):
+    with pytest.warns(UserWarning, match="skipped"), pytest.raises(Diverged, match="no step had a finite loss"):
+        train(replace(CONFIG, max_bad_steps=1000), tmp_path / "run", open_supply=AllPoisoned)
+    assert Run(tmp_path / "run").read_summary() is None
+
+
 def test_a_passing_fault_leaves_no_trace_in_the_metrics(tmp_path, monkeypatch):
     """Bad steps that do not come back after the rollback (a memory error): the run is one without them."""
     run(CONFIG, tmp_path / "straight")

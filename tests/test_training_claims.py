@@ -491,6 +491,14 @@ def test_layer_verdicts():
     assert layer_claims.judge_sums(infinite).rows[0].value is None
 
 
+def test_quick_on_real_pictures_has_their_classes():
+    def classes(*data: str) -> int:
+        options = ReproduceConfig(claim="asa-table2", quick=True, data=data)
+        return graying_claim.TABLE2.config("softmax/none", options).model.num_classes
+
+    assert classes() == 10 and classes("tiny-imagenet=somewhere") == 200
+
+
 def test_grayings_are_drawn_side_by_side():
     sites = {site: [3.0, 5.0] for site in layer_page.STYLE}
     curves = {"epoch": [1, 2], **{site: [[2.0, None], [4.0, 6.0]] for site in layer_page.STYLE}}

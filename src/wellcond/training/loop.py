@@ -127,6 +127,7 @@ class Loop:
                 message = f"stopped at step {trainer.tally.step}, saved; the same command continues"
                 self.teller.say(message)
                 raise Stopped(self.wish.code or REQUEUE, message)
+        trainer.check_learned()
         return self._finish()
 
     def _step(self) -> bool:

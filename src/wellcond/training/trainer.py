@@ -308,15 +308,22 @@ class Trainer:
         """Once from each checkpoint; Diverged the second time."""
         base, at = self.saved_step, self.tally.step
         if base == self.rolled_back_to:
-            raise Diverged(
-                f"{why} (step {at}), again after going back to step {base}; the batches are in "
-                f"{str(self.run.path / 'replay')!r}: lower optim.lr, clip the gradient (optim.clip 1), "
-                "or look at these images"
-            )
+            raise self._diverged(f"{why} (step {at}), again after going back to step {base}")
         self.event("rollback", to=base, why=why)
         warnings.warn(f"{why} (step {at}); going back to step {base} once", stacklevel=2)
         self.restore()
         self.rolled_back_to = base
+
+    def check_learned(self) -> None:
+        """Diverged where the run was over before its bad steps were too many: not one of its steps was taken."""
+        if self.tally.skipped and self.tally.skipped == self.tally.step:
+            raise self._diverged("no step had a finite loss and gradient")
+
+    def _diverged(self, why: str) -> Diverged:
+        return Diverged(
+            f"{why}; the batches are in {str(self.run.path / 'replay')!r}: lower optim.lr, clip the gradient "
+            "(optim.clip 1), or look at these images"
+        )
 
     def close(self) -> None:
         """Close the logs and let go of DDP: one that outlives its process group may wait for ever on its way out."""
