@@ -148,6 +148,10 @@ def run(command: TrainCommand) -> int:
             summary = train(config, out, console=console)
     except Stopped as stopped:  # has said so
         return int(stopped.code or 0)
+    except SystemExit as ended:  # of rich, where nobody reads the progress any more (2>&1 | head): the run is not done
+        if isinstance(ended.__context__, BrokenPipeError):
+            return 141  # 128 + SIGPIPE, as shells have it; the same command goes on
+        raise
     except Diverged as error:
         print(f"wellcond: {error}", file=sys.stderr)
         return 1
