@@ -303,3 +303,11 @@ def test_runs_outside_the_root_are_not_opened(root):
             watch.locate(root, name)
     assert watch.find_runs(root) == ["x"]
     assert watch.locate(root, "x") == (root / "x").resolve()
+
+
+def test_a_damaged_run_does_not_tell_where_it_lies(root):
+    (root / "broken").mkdir()
+    (root / "broken" / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"broken/config\.json: not JSON") as told:
+        watch.story(watch.locate(root, "broken"))
+    assert str(root.resolve()) not in str(told.value)
