@@ -1,7 +1,7 @@
 """The command `wellcond`: parse → config → one call. Floor 10.
 
 Exit status: 0 done, 1 a finding over the user's threshold, 2 a mistake in the input, told in one line on
-stderr; `train` has two more (recipes/starting.py). The verbs are in `verbs.py`. The overview is plain text, so
+stderr; `train` has more (recipes/starting.py). The verbs are in `verbs.py`. The overview is plain text, so
 `wellcond --help` imports nothing; a verb's own help comes from tyro, and torch is imported only when work begins.
 """
 

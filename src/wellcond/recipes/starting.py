@@ -8,7 +8,8 @@ name; `--data X` is short for `--data.train X --data.val X`. Without --out the r
 there already it goes on; with another config it is refused, naming the field.
 
 Exit status: 0 done; 1 the loss stayed without finite values; 2 a mistake in the input; 75 asked to stop (SIGTERM,
-SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl-C. torchrun turns all but 0 into 1.
+SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl-C; 141 not done, since the pipe of its
+progress was closed. torchrun turns all but 0 into 1.
 """
 
 import os
