@@ -21,7 +21,7 @@ from wellcond.results import markdown
 ROOT = Path(__file__).parents[1]
 ROOMS = ROOT / "src" / "wellcond"
 _MARK = re.compile(r"<!-- generated: (\w+) -->")
-_AGAINST = re.compile("not reproduced|not shown|reversed|the other way|rank-deficient|fails")
+_AGAINST = re.compile("[Nn]ot (reproduced|shown|decided)|shown for no|reversed|the other way|rank-deficient")
 _FETCHED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""")
 
 
@@ -99,7 +99,8 @@ def misses() -> str:
     for path in sorted((ROOT / "results").glob("*.json")):
         found = json.loads(path.read_text())
         day = str(found["date"])[:10]
-        rows += [(day, f"[{path.stem}](results.md)", miss) for miss in _misses(found)]
+        place = f"results.md#{path.stem.removeprefix('bench-')}"
+        rows += [(day, f"[{path.stem}]({place})", miss) for miss in _misses(found)]
     rows[1:] = sorted(rows[1:], reverse=True)
     return _table(rows)
 

@@ -187,6 +187,8 @@ def test_decompression_bombs_are_refused(app: Served):
     [
         ("upload", f"Content-Length: {3 << 20}", b" 413 "),
         ("upload", "Transfer-Encoding: chunked", b" 411 "),
+        ("upload", "Content-Length: 5\r\nTransfer-Encoding: chunked", b" 411 "),  # chunks may be as many as they like
+        ("queue/join", "Transfer-Encoding: chunked\r\nContent-Length: 5", b" 411 "),
         ("queue/join", f"Content-Length: {2 << 20}", b" 413 "),
     ],
 )
@@ -208,7 +210,9 @@ def test_a_call_cannot_name_a_file_of_the_machine_or_an_address(app: Served):
     for path in ("/etc/passwd", "../secret.txt", "http://example.invalid/a.png", str(app.uploads / ".." / "x"), 7):
         data = {"data": [{"path": path, "meta": {"_type": "gradio.FileData"}}], "fn_index": 1, "session_hash": "x"}
         assert app.ask("POST", "/gradio_api/queue/join", json.dumps(data).encode())[0] == 403, path
-    assert app.ask("POST", "/gradio_api/queue/join", b"no json")[0] == 400
+    for body in (b"no json", b"\xff", b"[" * 400_000, b"[" * 950 + b"]" * 950):
+        status, said = app.ask("POST", "/gradio_api/queue/join", body)
+        assert status in (400, 422) and "Error" not in said
 
 
 def test_the_browser_is_told_to_fetch_nothing_from_elsewhere(app: Served):
@@ -299,3 +303,11 @@ def test_runs_outside_the_root_are_not_opened(root):
             watch.locate(root, name)
     assert watch.find_runs(root) == ["x"]
     assert watch.locate(root, "x") == (root / "x").resolve()
+
+
+def test_a_damaged_run_does_not_tell_where_it_lies(root):
+    (root / "broken").mkdir()
+    (root / "broken" / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"broken/config\.json: not JSON") as told:
+        watch.story(watch.locate(root, "broken"))
+    assert str(root.resolve()) not in str(told.value)

@@ -125,6 +125,10 @@ BAD = {
     "empty out": (["gray", "PHOTO", "--out="], ["empty"]),
     "no such rescale": (["gray", "PHOTO", "--rescale", "no"], ["--rescale", "'no'", "contrast"]),
     "resize to nothing": (["gray", "PHOTO", "--resize", "0"], ["resize is 0; choose a positive multiple", "224"]),
+    "resize to a typing error": (["gray", "PHOTO", "--resize", "1000000"], ["1000000", "at most 10000"]),
+    "demo of a typing error": (["demo", "--size", "1600000"], ["1600000", "at most 10000"]),
+    "a folder is no model": (["diagnose", "EMPTY"], ["'empty' is no run (no config.json), nor a model of timm"]),
+    "help of no verb": (["help", "grey"], ["'grey'", "'gray'"]),
     "missing choice": (["bench"], ["graying", "spectral"]),
     "unknown option": (["gray", "PHOTO", "--epsilom", "0.5"], ["--epsilom", "--epsilon"]),
     "one argument too many": (["gray", "PHOTO", "other.png"], ["other.png"]),
@@ -197,6 +201,41 @@ def test_a_full_or_closed_disk_is_one_line(number, words, photo, capsys, monkeyp
     assert line.count("\n") == 1
     assert "photo-grayed.png" in line
     assert words in line
+
+
+def test_too_little_memory_is_one_line(photo, capsys, monkeypatch):
+    def run(config):
+        raise MemoryError("Unable to allocate 18.6 TiB")
+
+    monkeypatch.setattr("wellcond.photos.run", run)
+    assert main(["gray", str(photo)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "18.6 TiB" in err and "smaller" in err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@pytest.mark.parametrize("arguments", [["--help"], ["recipes"], ["gray", "--help"], ["gray", "PHOTO"]], ids=str)
+def test_a_reader_who_has_seen_enough_is_no_finding(arguments, photo):
+    """`| head -1`: rich ends with 1 then, which among our exit statuses is a finding over a threshold."""
+    read, write = os.pipe()
+    os.close(read)
+    words = [str(photo) if a == "PHOTO" else a for a in arguments]
+    command = [sys.executable, "-m", "wellcond", *words]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_without_a_standard_output(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["gray", "--help"]) == 0
+
+
+def test_help_of_a_verb_by_the_word_help(capsys):
+    assert main(["help", "gray"]) == 0
+    by_word = capsys.readouterr().out
+    assert main(["gray", "--help"]) == 0
+    assert by_word == capsys.readouterr().out and "--epsilon" in by_word
 
 
 def test_interrupt_is_quiet(monkeypatch, photo, capsys):

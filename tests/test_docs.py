@@ -134,6 +134,9 @@ def test_misses_are_told_and_nothing_else():
         "a: -3.02, not reproduced",
     ]
     assert list(generated._misses({"verdict": "CIFAR-10: not shown."})) == ["CIFAR-10: not shown."]
+    assert list(generated._misses({"verdict": "Not reproduced: it trains."})) == ["Not reproduced: it trains."]
+    failing = {"name": "no SAB skip", "paper": "fails", "value": 5.3, "verdict": "fails in 1 of 1"}
+    assert list(generated._misses({"rows": [failing], "verdict": "Reproduced: training fails."})) == []  # as it should
 
 
 @pytest.mark.parametrize("path", ["docs/generated.py", "docs/doctests.py"])

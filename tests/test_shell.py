@@ -43,6 +43,22 @@ def test_help_of_a_verb_fits_a_screen_and_ends_in_an_example(verb, capsys, monke
     assert max(map(len, before)) <= COLUMNS and len(before) + 2 <= LINES
 
 
+@pytest.mark.parametrize("columns", [50, 80, 200])
+def test_help_is_laid_out_at_every_width(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["app", "--help"]) == 0
+    usage = capsys.readouterr().out.split("\n\n")[0]
+    assert "[--max-upload INT]" in usage  # an option and what it takes are not parted
+    assert main(["report", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "RUNS ..." in text and "[RUNS]" not in text  # several, and needed
+    assert main(["train", "procedural-vit", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = lines[lines.index("along options:") + 1 : next(i for i, row in enumerate(lines) if "--along.judges" in row)]
+    assert all(row.startswith("  ") and row[2] != " " and "  " not in row.strip() for row in said), said
+    assert " ".join(" ".join(said).split()).endswith("up to twelve hours.")
+
+
 def test_train_has_too_many_options_for_a_screen_and_shows_those_of_first_need(capsys):
     assert main(["train", "--help"]) == 0
     shown = capsys.readouterr().out

@@ -148,6 +148,19 @@ def test_halves_with_other_classes_are_told_before_the_number_of_classes(decoded
     assert "'c' is not in both" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_a_run_whose_reader_leaves_is_neither_done_nor_diverged(decoded, tmp_path):
+    """`wellcond train … 2>&1 | head -1`: 141, as shells have it; the same command goes on."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "wellcond", *TRAIN, decoded, "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, stdout=write, stderr=write, check=False)
+    os.close(write)
+    assert done.returncode == 141
+    assert Run(tmp_path / "run").read_summary() is None
+    assert main([*command[3:]]) == 0
+
+
 def test_divergence_is_exit_1(decoded, tmp_path, monkeypatch, capsys):
     def nan(*_):
         return torch.full((8, 3, 16, 16), float("nan")), torch.zeros(8, dtype=torch.long)

@@ -1,7 +1,9 @@
 """Checkpoints: every common wrapping is taken off, what does not fit is told, and nothing is ever unpickled."""
 
 import argparse
+import errno
 import pickle
+from pathlib import Path
 
 import pytest
 import timm
@@ -10,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from wellcond.checkup.models import load_model
+from wellcond.checkup.weights import read_weights
 from wellcond.config import DiagnoseConfig
 
 NAME = "test_vit"
@@ -127,6 +130,18 @@ def test_files_that_are_no_checkpoints(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=r"no checkpoint|not a safetensors|no tensors"):
         load(tmp_path / name)
+
+
+def test_a_file_that_may_not_be_read_is_there(trained, tmp_path, monkeypatch):
+    """root may read everything, so the answer of the disk is played."""
+    save_file(trained.state_dict(), tmp_path / "x.safetensors")
+
+    def refused(self, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(PermissionError, match=r"x\.safetensors"):
+        read_weights(tmp_path / "x.safetensors")
 
 
 def test_a_checkpoint_without_tensors(tmp_path):

@@ -1,7 +1,7 @@
 """The command `wellcond`: parse → config → one call. Floor 10.
 
 Exit status: 0 done, 1 a finding over the user's threshold, 2 a mistake in the input, told in one line on
-stderr; `train` has two more (recipes/starting.py). The verbs are in `verbs.py`. The overview is plain text, so
+stderr; `train` has more (recipes/starting.py). The verbs are in `verbs.py`. The overview is plain text, so
 `wellcond --help` imports nothing; a verb's own help comes from tyro, and torch is imported only when work begins.
 """
 
@@ -51,6 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as ended:  # of rich, which has done the same, but with 1: a finding
+        if isinstance(ended.__context__, BrokenPipeError):
+            return 0
+        raise
+    except MemoryError as error:
+        return _complain(f"too little memory{f' ({error})' if str(error) else ''}; choose smaller or fewer pictures")
     except OSError as error:
         return _complain(_describe(error))
     except KeyboardInterrupt:
@@ -61,6 +67,8 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments:
         raise Mistake(f"nothing to do; say one of {', '.join(VERBS)}, or wellcond --help")
     name, *rest = arguments
+    if name == "help" and rest:
+        return _dispatch([rest[0], "--help"])
     if name in ("-h", "--help", "help"):
         print(_overview())
         return 0

@@ -74,7 +74,7 @@ def _unknown_options(arguments: list[str], options: list[str]) -> list[str]:
 
 def help_text(kind: type[Config], verb: str, default: Config | None = None) -> str:
     """tyro's help, as wide as the terminal; with bold titles on one that wants them."""
-    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    bold = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return wording.laid_out(_framed(kind, verb, default), max(40, shutil.get_terminal_size().columns), bold=bold)
 
 

@@ -11,6 +11,7 @@ _OPTION = re.compile(r"^[│| ]{0,4}(?:-h, )?(--[a-z].*)$", re.MULTILINE)
 _NAMES = re.compile(r"(?:^|, )(--[a-z][a-z0-9.-]*)")
 _WIDEST = 24  # column of options; what is said of a longer one begins behind it
 _MANY = re.compile(r"\[(.+?) \[(?:\1 )?\.\.\.\]\]")
+_SEVERAL = re.compile(r"\[(?!OPTIONS])([A-Z]+)]")  # tyro brackets an argument of several words
 _NO_DEFAULT = re.compile(r" ?\((default: (none|False|)|required)\)")
 _METAVAR = re.compile(r"--[a-z][a-z0-9.-]* ([^\s,-].*?)(?: {2,}|[ │]*$)")
 
@@ -29,15 +30,16 @@ def laid_out(ruled: str, columns: int, *, bold: bool = False) -> str:
       --a STR ...  Words.
                    (default: me)
     """
-    before, *sections = re.split(r"^ (?=\w)", ruled, flags=re.MULTILINE)
-    shown = [_filled(line, columns, "  " if line.startswith("usage:") else "") for line in before.splitlines()]
+    before, *sections = re.split(r"^ (?=\w)", _SEVERAL.sub(r"\1 ...", ruled), flags=re.MULTILINE)
+    shown = [(_usage if line.startswith("usage:") else _filled)(line, columns) for line in before.splitlines()]
     for section in sections:
         title, _, *rows = section.splitlines()
         words = title.strip().removeprefix("positional ") + ":"
         shown.append(f"\x1b[1m{words}\x1b[0m" if bold else words)
         entries = _entries(rows)
         width = max((len(name) for name, _ in entries if len(name) <= _WIDEST), default=0)
-        shown += [_filled(f"  {name:{width}}  {text}".rstrip(), columns, " " * (width + 4)) for name, text in entries]
+        for name, text in entries:
+            shown.append(_filled(f"  {name:{width}}  {text}".rstrip(), columns, " " * (width + 4) if text else "  "))
     return "\n".join(shown)
 
 
@@ -47,7 +49,7 @@ def _entries(rows: list[str]) -> list[tuple[str, str]]:
     for row in filter(str.strip, rows):
         name, _, text = row.strip().partition("  ")
         if name.startswith("---"):  # under what a group of options is for
-            found = [[" ".join(word for entry in found for word in entry), ""]]
+            found = [[" ".join(" ".join(words).strip() for words in found), ""]]
         elif row.startswith("   "):
             found[-1][1] += f" {row.strip()}"
         else:
@@ -55,7 +57,13 @@ def _entries(rows: list[str]) -> list[tuple[str, str]]:
     return [(_MANY.sub(r"\1 ...", name), _NO_DEFAULT.sub("", text).strip()) for name, text in found]
 
 
-def _filled(line: str, columns: int, indent: str) -> str:
+def _usage(line: str, columns: int) -> str:
+    """An option and what it takes stay on one line."""
+    held = re.sub(r"\[.*?]", lambda option: option[0].replace(" ", "\xa0"), line)
+    return _filled(held, columns, "  ").replace("\xa0", " ")
+
+
+def _filled(line: str, columns: int, indent: str = "") -> str:
     if len(line) <= columns:
         return line
     return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

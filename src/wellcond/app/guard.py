@@ -106,7 +106,8 @@ class Guard:
 
     def _check_length(self, path: str, headers: dict[str, str]) -> None:
         length = headers.get("content-length", "")
-        if not (length.isascii() and length.isdigit()):
+        in_chunks = "transfer-encoding" in headers  # then the length that is said does not bind
+        if in_chunks or not (length.isascii() and length.isdigit()):
             raise Refused(411, "the length of the request is not said")
         if path == UPLOAD and int(length) > self.max_bytes + ENVELOPE:
             raise Refused(413, f"larger than {self.max_bytes >> 20} MB; say wellcond app --max-upload to take more")
@@ -141,10 +142,10 @@ class Guard:
 
     def _check_call(self, body: bytes) -> None:
         try:
-            call = json.loads(body)
-        except ValueError:
+            paths = list(_file_paths(json.loads(body)))
+        except (ValueError, RecursionError):  # lists in lists without end
             raise Refused(400, "not JSON") from None
-        for path in _file_paths(call):
+        for path in paths:
             if not isinstance(path, str) or not self._is_ours(Path(path)):
                 raise Refused(403, "a file that was not uploaded here")
 

@@ -69,7 +69,10 @@ def signature(path: Path) -> Signature:
 
 def story(path: Path) -> Story:
     """What is known of the run now; read again only when a file has changed."""
-    return _story(path, signature(path))
+    try:
+        return _story(path, signature(path))
+    except ValueError as error:  # the page need not know where the runs lie
+        raise ValueError(str(error).replace(str(path), path.name)) from None
 
 
 @lru_cache(maxsize=8)

@@ -33,7 +33,17 @@ HEADLINES = {  # of the promises that are kept, those that README shows; it show
     "TokenCut, 400 tokens: times faster than scipy on the GPU's host",
 }
 NOTHING = "*No full benchmark has been recorded yet; run `wellcond bench graying` and `wellcond bench spectral`.*"
-HEAD = "# Results\n\nWritten by `make table` from `results/`. The ratio is to the first row of its part.\n\n"
+HEAD = """# Results
+
+Written by `make table` from `results/`: first what our parts cost, then the claims of the papers, by name. The ratio is
+to the first row of its part.
+
+Of graying, *plain* is the step without it and *plain again* the same once more. *Ungrayed* is graying with ε = 1, which
+changes nothing but computes the patch embedding by a product in place of a convolution. That is quicker by itself, so
+the ratio *to ungrayed* is what graying costs. It happens *inside* the model, on the batch *before* the step, or
+*ahead*, on the next batch while this one trains.
+
+"""
 
 
 def claims(results: Path) -> str:
@@ -116,7 +126,7 @@ def _render_file(result: Mapping[str, Any]) -> str:
     rows = [row for row in result["rows"] if (row["part"], row["device"]) in published]
     if not rows:
         return ""
-    blocks = [f"**{result['what'].capitalize()}**"]
+    blocks = [f"## {result['what'].capitalize()}"]
     bars = [bar for bar in result["bars"] if bar["value"] is not None]
     if bars:
         blocks.append(markdown(("promise", "bar", "measured", "by", "met"), map(_bar_cells, bars)))
@@ -136,7 +146,7 @@ def _origin(part: Mapping[str, Any]) -> str:
 
 def _render_claim(claim: Mapping[str, Any]) -> str:
     heading = ("claim", "paper", "ours", "95 % interval", "verdict", "scaled down")
-    text = f"**{claim['claim']}**: {claim['says']}\n\n{claim['measures']} *{claim['verdict']}*"
+    text = f"## {claim['claim']}\n\n{claim['says']}\n\n{claim['measures']} *{claim['verdict']}*"
     scaled = [claim["scaled_down"], *['"'] * len(claim["rows"])]  # the same for all rows of a claim
     rows = [[*_claim_cells(row), what] for row, what in zip(claim["rows"], scaled, strict=False)]
     minutes = f"{claim['gpu_minutes']:g} GPU-minutes, " if "gpu_minutes" in claim else ""

@@ -3,6 +3,7 @@
 import difflib
 import logging
 import warnings
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -41,7 +42,7 @@ def check_name(name: str) -> None:
     if ":" in name:  # hf-hub:OWNER/NAME and local-dir:FOLDER, which timm looks up itself
         return
     if not timm.is_model(base):
-        if "/" in name:
+        if "/" in name or Path(name).exists():
             raise ValueError(f"{name!r} is no run (no config.json), nor a model of timm; check the path")
         raise ValueError(f"timm has no model {name!r}; {_nearest(base, timm.list_models())}")
     tagged = timm.list_models(f"{base}.*", pretrained=True)

@@ -28,6 +28,7 @@ def read_weights(path: Path) -> tuple[Tensors, str]:
         raise ValueError(f"there are no weights at {str(path)!r}; check the path")
     if path.is_dir():
         raise ValueError(f"weights is {str(path)!r}, a folder; name the file in it")
+    path.open("rb").close()  # of a file that may not be read safetensors says that there is none
     content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
     tensors, wrapper = _unwrapped(content)
     if not tensors:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+LARGEST = 10_000  # side of a picture in pixels; a typing error must not take all the memory
+
 
 @dataclass(frozen=True, kw_only=True)
 class GrayConfig:
@@ -53,6 +55,8 @@ class GrayConfig:
                 f"resize is {self.resize}, not a multiple of the patch size {self.patch_size}; "
                 f"the nearest one is {near}"
             )
+        if self.resize is not None and self.resize > LARGEST:
+            raise ValueError(f"resize is {self.resize}; choose at most {LARGEST} pixels, for example 224")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,8 @@ class DemoConfig:
             raise ValueError(f"count is {self.count}; choose 1 or more")
         if self.size < 32 or self.size % 16:
             raise ValueError(f"size is {self.size}; choose a multiple of 16 from 32 on, for example 224")
+        if self.size > LARGEST:
+            raise ValueError(f"size is {self.size}; choose at most {LARGEST} pixels, for example 224")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}; choose 0 or more")
 

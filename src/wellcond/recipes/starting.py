@@ -8,7 +8,8 @@ name; `--data X` is short for `--data.train X --data.val X`. Without --out the r
 there already it goes on; with another config it is refused, naming the field.
 
 Exit status: 0 done; 1 the loss stayed without finite values; 2 a mistake in the input; 75 asked to stop (SIGTERM,
-SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl-C. torchrun turns all but 0 into 1.
+SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl-C; 141 not done, since the pipe of its
+progress was closed. torchrun turns all but 0 into 1.
 """
 
 import os
@@ -173,6 +174,10 @@ def _run(command: TrainCommand) -> int:
             summary = train(config, out, console=console)
     except Stopped as stopped:  # has said so
         return int(stopped.code or 0)
+    except SystemExit as ended:  # of rich, where nobody reads the progress any more (2>&1 | head): the run is not done
+        if isinstance(ended.__context__, BrokenPipeError):
+            return 141  # 128 + SIGPIPE, as shells have it; the same command goes on
+        raise
     except Diverged as error:
         print(f"wellcond: {error}", file=sys.stderr)
         return 1
