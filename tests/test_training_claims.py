@@ -22,6 +22,7 @@ from wellcond.bench.table import render
 from wellcond.cli import main
 from wellcond.config import MAY_CHANGE, ReproduceConfig, TrainConfig, from_json
 from wellcond.data.splits import open_split
+from wellcond.report import Figure
 from wellcond.reproduction import (
     comparing,
     family_claim,
@@ -506,7 +507,7 @@ def test_grayings_are_drawn_side_by_side():
     lower = made_up("softmax/svd", [1], trained={**sites, "sab_sum": [1.0, 2.0]}, kappa={"epoch": []})
     first, *others = layer_page.sections({"runs": runs + lower})
     assert first.title == "softmax: log κ of attention + skip, with and without graying" and len(others) == 2
-    by_epoch, by_block = (figure.data for figure in first.items)
+    by_epoch, by_block = (item.data for item in first.items if isinstance(item, Figure))
     assert [(line["name"], line["x"], line["y"]) for line in by_epoch] == [("none", [1, 2], [2.0, 5.0])]
     assert [(line["name"], line["y"]) for line in by_block] == [("none", [3.0, 5.0]), ("svd", [1.0, 2.0])]
     assert len(layer_page.sections({"runs": runs})) == 1  # nothing to set beside

@@ -37,7 +37,7 @@ def laid_out(ruled: str, columns: int, *, bold: bool = False) -> str:
         words = title.strip().removeprefix("positional ") + ":"
         shown.append(f"\x1b[1m{words}\x1b[0m" if bold else words)
         entries = _entries(rows)
-        width = max((len(name) for name, _ in entries if len(name) <= _WIDEST), default=0)
+        width = max((len(name) for name, _ in entries if len(name) <= _WIDEST), default=_WIDEST)
         for name, text in entries:
             shown.append(_filled(f"  {name:{width}}  {text}".rstrip(), columns, " " * (width + 4) if text else "  "))
     return "\n".join(shown)
@@ -54,7 +54,10 @@ def _entries(rows: list[str]) -> list[tuple[str, str]]:
             found[-1][1] += f" {row.strip()}"
         else:
             found.append([name, text.strip()])
-    return [(_MANY.sub(r"\1 ...", name), _NO_DEFAULT.sub("", text).strip()) for name, text in found]
+    return [
+        (_MANY.sub(r"\1 ...", name), (text if "none" in name else _NO_DEFAULT.sub("", text)).strip())
+        for name, text in found
+    ]
 
 
 def _usage(line: str, columns: int) -> str:

@@ -85,7 +85,8 @@ def get(name: str, **overrides: Any) -> TrainConfig:
 
 def find(name: str) -> Recipe:
     if name not in RECIPES:
-        near = difflib.get_close_matches(name.lower(), RECIPES, n=2, cutoff=0.5)
+        begun = [recipe for recipe in RECIPES if name and recipe.startswith(name.lower())]
+        near = begun[:3] or difflib.get_close_matches(name.lower(), RECIPES, n=2, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else "wellcond recipes lists them"
         raise ValueError(f"there is no recipe {name!r}; {hint}")
     return RECIPES[name]
