@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +136,26 @@ def test_a_signal_saves_and_says_so(number, straight, tmp_path, monkeypatch):
     assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == 5
     assert signal.getsignal(number) == before
     run(CONFIG, tmp_path / "run")
+    assert final(tmp_path / "run") == final(straight)
+
+
+@pytest.mark.parametrize(("epoch", "stops_at"), [(1, 5), (3, None)])
+def test_a_signal_inside_an_evaluation_is_answered_after_it(epoch, stops_at, straight, tmp_path, monkeypatch):
+    """Before another step; after the last one there is nothing to come back for."""
+    evaluate, calls = trainer.Trainer.evaluate, iter(range(1, 1000))
+
+    def signalled(self):
+        if next(calls) == epoch:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "evaluate", signalled)
+        with pytest.raises(SystemExit, match="stopped at step 5") if stops_at else nullcontext():
+            run(CONFIG, tmp_path / "run")
+    if stops_at:
+        assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == stops_at
+        run(CONFIG, tmp_path / "run")
     assert final(tmp_path / "run") == final(straight)
 
 

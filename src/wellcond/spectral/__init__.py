@@ -284,9 +284,12 @@ def spectrum(X: Tensor) -> tuple[Tensor, Tensor]:
     return _tensor(sigma, X), _answer(floor, X, torch.float64)
 
 
-def _singular(X: Tensor) -> Values:
-    """Singular values of X (…, n, d) as (B, m), float64, descending, in the arithmetic that suits X."""
-    use = _checked(X)
+def _singular(X: Tensor, use: Arithmetic | None = None) -> Values:
+    """Singular values of X (…, n, d) as (B, m), float64, descending, in the arithmetic that suits X.
+
+    Who has asked for it already (`_checked`) passes it on.
+    """
+    use = use or _checked(X)
     if X.dtype != torch.float64:
         return _descending(use.eigvalsh(use.flat(X))) ** 0.5
     flat, finite = _without_nan(X)
@@ -299,9 +302,10 @@ def _singular(X: Tensor) -> Values:
 
 def _extremes(X: Tensor) -> tuple[Values, Values, Values]:
     """(σ_max, σ_min, ‖X‖_F) of X, (B,) each; of a single matrix on the CPU floats, whose formulas cost a tenth."""
-    if _checked(X) is arithmetic.NUMPY and X.dtype != torch.float64 and X.numel() == X.shape[-2] * X.shape[-1]:
+    use = _checked(X)
+    if use is arithmetic.NUMPY and X.dtype != torch.float64 and X.numel() == X.shape[-2] * X.shape[-1]:
         return arithmetic.extremes_of_one(X)
-    sigma = _singular(X)
+    sigma = _singular(X, use)
     top, length = _size(X, sigma)
     return top, float(sigma[0, -1]) if isinstance(top, float) else sigma[..., -1], length
 

@@ -147,6 +147,8 @@ class Loop:
             tally.epoch_end_due = tally.step % trainer.supply.steps_per_epoch == 0
         if tally.epoch_end_due and not stopping:
             self._end_epoch()
+            to_go = tally.step < trainer.num_steps
+            stopping = alone and to_go and bool(self.wish)  # several processes agree on it in their next step
         return stopping
 
     def _log_window(self) -> None:
