@@ -54,6 +54,7 @@ MISSING = {  # verb: (typed, words)
 CHOICES = {
     "claim": (["reproduce", "cts-tabel1"], ["'cts-tabel1'", "did you mean 'cts-table1'?"]),
     "judge": (["evaluate", "run", "--with", "discovry"], ["--with is 'discovry'", "did you mean 'discovery'?"]),
+    "after a bare --": (["gray", "photo.png", "--", "--out"], ["unknown argument '--out'", "see wellcond gray --help"]),
     "bench": (["bench", "tokncut"], ["'tokncut'", "did you mean 'tokencut'?"]),
     "recipe": (["train", "procedurl-vit"], ["'procedurl-vit'", "procedural-vit"]),
     "capitals": (["gray", "photo.png", "--method", "SVD"], ["'SVD'", "did you mean 'svd'?"]),

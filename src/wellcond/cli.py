@@ -134,6 +134,7 @@ def _parse(name: str, arguments: list[str]):
 
 
 def _nearest(word: str, known: Sequence[str], see: str = "") -> str:
+    known = [k for k in known if k != word]  # an option after a bare -- is none
     word = word.split("=")[0].lower()
     near = [k for k in known if len(word) > 2 and k.startswith(word)]
     near = near or [k for k in known if k.endswith(f".{word.lstrip('-')}")]  # --lr for --optim.lr
