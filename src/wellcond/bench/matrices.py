@@ -36,6 +36,7 @@ SOURCES = {
     (256, 48): Source(size=64, patch_size=4),
     (17, 48): Source(size=16, patch_size=4, width=48),
     (16, 48): Source(size=16, patch_size=4),
+    (4, 12): Source(size=4, patch_size=2),
 }
 
 

@@ -3,6 +3,8 @@
     condition  ``condition_number`` against ``torch.linalg.svdvals``
     map        ``spectral_map``, exact and fast, against ``torch.linalg.svd`` and a product
     eigen      the batched symmetric eigensolver against ``torch.linalg.eigh``
+    limits     the first two where the CPU can win nothing, so without a bar: a few matrices so small that calls cost
+               more than LAPACK, and float64, whose SVD is torch's own
 
 On CUDA: 256 token matrices of 197 × 768; on the CPU: 8 matrices of each of several shapes, and single ones.
 """
@@ -14,10 +16,12 @@ from .bars import Bar
 from .command import Part, check_device, chosen_parts, command_line, main, run_parts
 from .variants import ERROR_BARS
 
-PARTS = ["condition", "map", "eigen"]
+PARTS = ["condition", "map", "eigen", "limits"]
 SEED = 0
 CPU_SHAPES = [(64, 192), (196, 768), (257, 192), (197, 768), (256, 48)]
 CPU_SINGLE = [(197, 192), (17, 48)]  # the hard cases for a Gram matrix: one matrix, nearly square, tiny
+LIMITS_FLOAT32 = [(4, (16, 48)), (1, (16, 48)), (1, (4, 12))]
+LIMITS_FLOAT64 = [(8, (197, 768)), (8, (64, 192)), (1, (197, 192)), (1, (17, 48))]
 
 
 def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: str = "at most", **where: Any) -> Bar:
@@ -44,7 +48,7 @@ BARS = (
 def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = None) -> dict[str, Any]:
     """Measure ``parts`` ("condition,map"; None: all) and merge them into the results file."""
     check_device(config.device)
-    chosen = chosen_parts(parts, PARTS, PARTS)
+    chosen = chosen_parts(parts, PARTS, PARTS if config.device == "cpu" else PARTS[:-1])
     command = command_line(config, parts=parts)
     return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, command=command, commit=commit)
 
@@ -63,6 +67,9 @@ def _measure(part: str, config: BenchConfig) -> Part:
             rows += spectra.condition(X, repeats)
         elif part == "map":
             rows += spectra.mapping(X, repeats)
+        elif part == "limits":
+            X = X.double() if (batch, shape) in LIMITS_FLOAT64 else X
+            rows += spectra.condition(X, repeats) + spectra.mapping(X, repeats)
         else:
             for dtype in (torch.float32, torch.float64):
                 rows += spectra.eigenvectors(X, repeats, dtype)
@@ -73,6 +80,8 @@ def _sizes(part: str, config: BenchConfig) -> list[tuple[int, tuple[int, int]]]:
     """(batch, (n, d)) of each measurement."""
     if config.quick:
         return [(2, (16, 48)), (2, (17, 48))]
+    if part == "limits":
+        return LIMITS_FLOAT32 + LIMITS_FLOAT64
     if config.device == "cpu":
         return [(8, shape) for shape in CPU_SHAPES] + [(1, shape) for shape in CPU_SINGLE]
     return [(256, (196, 768)), (1024, (64, 192))] if part == "eigen" else [(256, (197, 768))]
