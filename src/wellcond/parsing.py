@@ -75,10 +75,10 @@ def _unknown_options(arguments: list[str], options: list[str]) -> list[str]:
 def help_text(kind: type[Config], verb: str, default: Config | None = None) -> str:
     """tyro's help, as wide as the terminal; with bold titles on one that wants them."""
     bold = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return wording.laid_out(_framed(kind, verb, default), max(40, shutil.get_terminal_size().columns), bold=bold)
+    return wording.laid_out(_ruled(kind, verb, default), max(40, shutil.get_terminal_size().columns), bold=bold)
 
 
-def _framed(kind: type[Config], verb: str, default: Config | None = None) -> str:
+def _ruled(kind: type[Config], verb: str, default: Config | None = None) -> str:
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit), wide(ONE_FRAME):
         _run_tyro(kind, verb, ["--help"], default)
@@ -170,7 +170,7 @@ def option_names(kind: type[Config], default: Config | None = None) -> list[str]
     >>> option_names(DemoConfig)
     ['--out', '--count', '--size', '--seed', '--quick']
     """
-    return [name for name in wording.options(_framed(kind, "", default)) if name != "--help"]
+    return [name for name in wording.options(_ruled(kind, "", default)) if name != "--help"]
 
 
 def with_value(option: str, value: str, arguments: list[str]) -> list[str]:

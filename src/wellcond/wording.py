@@ -7,13 +7,13 @@ import difflib
 import re
 import textwrap
 
-_OPTION = re.compile(r"^[│| ]{0,4}(?:-h, )?(--[a-z].*)$", re.MULTILINE)
+_OPTION = re.compile(r"^ {0,4}(?:-h, )?(--[a-z].*)$", re.MULTILINE)
 _NAMES = re.compile(r"(?:^|, )(--[a-z][a-z0-9.-]*)")
 _WIDEST = 24  # column of options; what is said of a longer one begins behind it
 _MANY = re.compile(r"\[(.+?) \[(?:\1 )?\.\.\.\]\]")
 _SEVERAL = re.compile(r"\[(?!OPTIONS])([A-Z]+)]")  # tyro brackets an argument of several words
 _NO_DEFAULT = re.compile(r" ?\((default: (none|False|)|required)\)")
-_METAVAR = re.compile(r"--[a-z][a-z0-9.-]* ([^\s,-].*?)(?: {2,}|[ │]*$)")
+_METAVAR = re.compile(r"--[a-z][a-z0-9.-]* ([^\s,-].*?)(?: {2,}|$)")
 
 
 def without_colour(text: str) -> str:
@@ -75,7 +75,7 @@ def _filled(line: str, columns: int, indent: str = "") -> str:
 def options(text: str) -> dict[str, str]:
     """The long options in tyro's help and what each takes; "" where it is a flag.
 
-    >>> options("│ -h, --help   this │\\n│ --method {svd,dct}   │\\n│ --on, --no-on │\\n│ --out PATH  where --to │")
+    >>> options("  -h, --help   this\\n  --method {svd,dct}\\n  --on, --no-on\\n  --out PATH  where --to")
     {'--help': '', '--method': '{svd,dct}', '--on': '', '--no-on': '', '--out': 'PATH'}
     """
     found: dict[str, str] = {}

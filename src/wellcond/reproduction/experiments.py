@@ -96,8 +96,8 @@ class TrainingClaim:
         changes: dict[str, Any] = {"keep": 1, "log_every": LOG_EVERY, **experiment.changes}
         if options.quick:
             changes |= small(experiment.recipe)
-        if options.quick and options.data and changes["model.num_classes"]:
-            changes["model.num_classes"] = _base(experiment.recipe).model.num_classes  # those of the pictures
+            if options.data and changes["model.num_classes"]:
+                changes["model.num_classes"] = _base(experiment.recipe).model.num_classes  # those of the pictures
         if epochs := options.epochs or (None if options.quick else self.epochs):
             changes["epochs"] = experiment.changes.get("epochs", epochs)
         return recipes.get(experiment.recipe, **changes, **own)
