@@ -240,12 +240,16 @@ def test_claims_share_runs(straight, tmp_path, monkeypatch):
     assert content["runs"][0]["jacobian"]["n"] == 17
     table2 = json.loads((tmp_path / "asa-table2.json").read_text())
     elsewhere = {"commit": "abc", "hardware": {"gpu": "another"}}
-    table2["runs"] = [run | elsewhere for run in table2["runs"]]
+    table2 |= {"device": "cuda", "runs": [run | elsewhere for run in table2["runs"]]}
     (tmp_path / "asa-table2.json").write_text(json.dumps(table2))
     for name in ("asa-table3", "asa-fig7-8"):
         (tmp_path / f"{name}.json").unlink()
     _, content = reproduce("asa-table3", tmp_path, "--only", "none", "dct/0.95")
-    assert len(called) == 2 and elsewhere.items() <= content.items(), "nothing was measured here"
+    found = elsewhere | {"device": "cuda"}
+    assert len(called) == 2 and found.items() <= content.items(), "nothing was measured here"
+    assert content["command"].startswith("wellcond reproduce asa-table3 ")
+    _, content = reproduce("asa-table3", tmp_path, "--max-minutes", "0.0001")
+    assert len(called) == 2 and found.items() <= content.items(), "nor was there time for it"
 
 
 def test_pictures_are_opened_once(tmp_path, monkeypatch):

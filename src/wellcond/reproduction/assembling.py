@@ -40,18 +40,15 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     num_new = len(others.keys() - runs.keys())
     runs, origin = others | runs, origin or elsewhere
     wanted = [(v, s) for s in range(config.seeds) for v in portions.chosen(claim, config)]
-    shared = portions.shared(claim, config, [key for key in wanted if key not in runs])
-    runs |= shared
+    shared, theirs = portions.shared(claim, config, [key for key in wanted if key not in runs])
+    runs, origin = runs | shared, origin or theirs
     portions.check_pictures(runs.values())
     console = Console(highlight=False)
     if config.collect:
         console.print(f"{claim.name}: {num_new} of {len(others)} runs taken over", markup=False)
     missing = [] if config.collect else [key for key in wanted if key not in runs]
-    if missing or not origin:
-        origin = {**results.origin("", claim.device), "device": claim.device, **claim.origin}
-    if shared and not missing and len(shared) == len(runs):  # nothing was measured for this claim
-        origin |= {name: next(iter(shared.values()))[name] for name in ("commit", "hardware", "date")}
-    told = "" if missing else origin.pop("command", "")  # the command that measured, not the one that looks again
+    here = {**results.origin("", claim.device), "device": claim.device, **claim.origin}
+    told = origin.pop("command", "")  # the command that measured, not the one that looks again
 
     def write() -> dict[str, Any]:
         sets = sorted({name for run in runs.values() for name in (run.get("dataset"), *run.get("judged", ())) if name})
@@ -59,8 +56,8 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
         content = _content(claim, config, {**origin, "command": command}, settings, _sorted(claim, runs))
         return results.write(path, content, one_a_line=("settings", "rows", "runs"))
 
-    for key, run in _measured(claim, config, runs, missing, origin, console):
-        runs[key] = run
+    for key, run in _measured(claim, config, runs, missing, here, console):
+        runs[key], origin, told = run, here, ""
         write()
     lacking = [key for key in wanted if key not in runs]
     if not runs:
@@ -78,7 +75,7 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
 
 
 def _measured(
-    claim: Claim, config: ReproduceConfig, runs: Runs, missing: Sequence[Key], origin: dict[str, Any], console: Console
+    claim: Claim, config: ReproduceConfig, runs: Runs, missing: Sequence[Key], here: dict[str, Any], console: Console
 ) -> Iterator[tuple[Key, Run]]:
     """The runs that are missing, one after the other, as long as the minutes last."""
     allowance = portions.Allowance(config.max_minutes, runs)
@@ -95,7 +92,7 @@ def _measured(
             if bar and task is not None:
                 bar.update(task, description=f"{claim.name} {variant}, seed {seed}")
             start = time.perf_counter()
-            run = _run(claim, variant, seed, config.quick, origin)
+            run = _run(claim, variant, seed, config.quick, here)
             allowance.took(variant, time.perf_counter() - start)
             if claim.tell is not None:
                 told = f"{claim.name} {variant} seed {seed}: {claim.tell(run)}, {run['seconds']:.0f} s"

@@ -63,27 +63,34 @@ def collected(claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -
     return found, origin
 
 
-def shared(claim: Claim, config: ReproduceConfig, wanted: Iterable[Key]) -> Runs:
-    """Runs of the same config that other claims in `out` hold."""
+def shared(claim: Claim, config: ReproduceConfig, wanted: Iterable[Key]) -> tuple[Runs, dict[str, Any]]:
+    """Runs of the same config that other claims in `out` hold; and the origin of the first, but for its command."""
     wanted = list(wanted)
     if claim.identity is None or config.again or not wanted:
-        return {}
+        return {}, {}
     known: dict[tuple[str, int], Run] = {}
+    origins: dict[str, dict[str, Any]] = {}
     for path in sorted(config.out.glob("*.json")):
         try:
             other = json.loads(path.read_text())
         except (ValueError, OSError):  # somebody else's
             continue
         if isinstance(other, dict) and set(other) >= NEEDED and other["claim"] != claim.name:
+            origins[other["claim"]] = _origin(other)
             for run in other["runs"]:
                 if "config" in run and set(claim.needs) <= set(run):
                     known.setdefault((run["config"], run["seed"]), {**run, "taken_from": other["claim"]})
     identities = {variant: claim.identity(variant) for variant, _ in wanted}
-    return {
+    found = {
         (variant, seed): {**known[identities[variant], seed], "variant": variant}
         for variant, seed in wanted
         if (identities[variant], seed) in known
     }
+    if not found:
+        return {}, {}
+    first = next(iter(found.values()))
+    own = {name: first[name] for name in ("commit", "hardware", "date")}
+    return found, origins[first["taken_from"]] | own | {"command": ""}
 
 
 def chosen(claim: Claim, config: ReproduceConfig) -> tuple[str, ...]:
