@@ -69,6 +69,12 @@ def test_the_time_of_a_card_was_measured(name):
         assert measured["claim"] == claim and f"{measured['gpu_minutes']:.1f}" == minutes
 
 
+def test_every_claim_that_took_gpu_time_is_on_a_card():
+    read = [json.loads(path.read_text()) for path in RESULTS.glob("*.json")]
+    cards = "\n".join(recipes.card(name) for name in NAMES)
+    assert [found["claim"] for found in read if "gpu_minutes" in found and f"{found['claim']}: " not in cards] == []
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_small_sets_are_trained_as_the_lab_does(name):
     config = recipes.get(name)

@@ -86,13 +86,17 @@ def fashion_mnist_vit_tiny(*, epochs: int = 200) -> TrainConfig:
 
 
 def tiny_imagenet_vit_tiny(*, epochs: int = 200) -> TrainConfig:
-    """ViT-Tiny on Tiny-ImageNet, 64 px, patch 8 (64 tokens): Always Skip Attention, Figs. 1c, 2 and Table 2, cheaper.
+    """ViT-Tiny on Tiny-ImageNet, 64 px, patch 8 (64 tokens): Always Skip Attention, Figs. 1c, 2, 7, 8, Tables 2, 3.
 
     command   wellcond train tiny-imagenet-vit-tiny --data FOLDER    (train/ and val/, or train-*.parquet …)
     variants  --model.attention linear --model.k 8, --model.graying.method dct --model.graying.epsilon 0.95,
               --model.graying.method svd --model.graying.epsilon 0.7, --model.cut-attention-skips, --epochs 60
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      asa-table2: 59.2 GPU-minutes of one H200 (results/asa-table2.json)
+    time      asa-table2: 59.2 GPU-minutes of one H200 (results/asa-table2.json),
+              asa-table3: 21.6 GPU-minutes of one H200 (results/asa-table3.json),
+              asa-fig1c: 16.4 GPU-minutes of one H200 (results/asa-fig1c.json),
+              asa-fig2: 4.0 GPU-minutes of one H200 (results/asa-fig2.json),
+              asa-fig7-8: 2.5 GPU-minutes of one H200 (results/asa-fig7-8.json)
     expected  20 epochs, one seed: 41.3; without the FFN skip 22.6, without the attention skip 8.2
               (results/asa-fig1c.json); 60 epochs: 41.4, SVD 41.7, DCT 41.4, linear attention 39.9, SVD 42.1,
               DCT 41.2 (results/asa-table2.json)
@@ -104,7 +108,7 @@ def tiny_imagenet_vit_tiny(*, epochs: int = 200) -> TrainConfig:
 
 
 def tiny_imagenet_vit_tiny_p4(*, epochs: int = 200) -> TrainConfig:
-    """ViT-Tiny on Tiny-ImageNet, 64 px, patch 4 (256 tokens): Always Skip Attention, Table 2, Figs. 1b, 3-5, 7, 8.
+    """ViT-Tiny on Tiny-ImageNet, 64 px, patch 4 (256 tokens): Always Skip Attention, Table 2, Figs. 1b, 3-5.
 
     command   wellcond train tiny-imagenet-vit-tiny-p4 --data FOLDER    (train/ and val/, or parquet shards)
     variants  --model.attention linear --model.k 16, --model.graying.method dct --model.graying.epsilon 0.95,
