@@ -58,7 +58,11 @@ def with_torchrun(words: list[str]) -> int:
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     started = [subprocess.Popen(command, env=environment, **given) for _ in range(nodes)]
-    told = [process.communicate(timeout=200) for process in started]
+    try:
+        told = [process.communicate(timeout=200) for process in started]
+    finally:
+        for process in started:
+            process.terminate()  # nothing, where it has ended
     assert sum(out.count("top-1") for out, _ in told) == 1, told
     assert sum(err.count("epoch 1/") for _, err in told) == 1, told
     run, start = started_once(words)
