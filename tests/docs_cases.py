@@ -6,6 +6,8 @@ import shlex
 from pathlib import Path
 from types import ModuleType
 
+from wellcond.verbs import VERBS
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -16,10 +18,24 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Each line of a shell block, and each line behind a prompt, as words without the comment."""
-    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
-    lines += [line[2:] for block in blocks(page, "console") for line in block.splitlines() if line.startswith("$ ")]
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
+    """Each line of a shell block, and each line behind a prompt, in their order, as words without the comment."""
+    found = re.findall(r"^```(sh|console)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    lines = [(language, line) for language, block in found for line in block.splitlines()]
+    typed = [line.removeprefix("$ ") for language, line in lines if language == "sh" or line.startswith("$ ")]
+    return [words for line in typed if (words := shlex.split(line, comments=True))]
+
+
+def promised(page: Path) -> list[str]:
+    """Files and folders that comments beside commands name."""
+    lines = "\n".join(blocks(page, "sh"))
+    return re.findall(r"# .*?\b((?:runs|results|diagnosis)/[\w./-]*)", lines)
+
+
+def mentioned(page: Path) -> list[list[str]]:
+    """Commands inside sentences; `wellcond VERB` alone is the name of a verb, and … stands for something left out."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"`((?:\.venv/bin/)?(?:wellcond|make|pip|python|torchrun|apt) [^`…]+)`", prose)
+    return [words for words in map(shlex.split, found) if len(words) > 2 or words[-1] not in VERBS]
 
 
 def program(words: list[str]) -> str:

@@ -1,12 +1,9 @@
-"""examples/slurm/submit.py: what the docs say parses, a mistake is told before the queue, two local tasks train."""
+"""examples/slurm/submit.py: what the docs say parses, a mistake is told before the queue (test_typed runs it)."""
 
 import re
 
 import pytest
-from command_cases import TRAIN
 from docs_cases import PAGES, commands, program, script
-
-from wellcond.runs import Run
 
 pytest.importorskip("submitit")
 PATH = "examples/slurm/submit.py"
@@ -52,12 +49,3 @@ def test_a_mistake_is_told_before_the_queue(command, capsys):
         script(PATH).submit(command)
     assert stopped.value.code == 2
     assert re.search("procedural-vit|--epochs", capsys.readouterr().err.splitlines()[-1])
-
-
-def test_two_tasks_train_one_run(tmp_path, decoded):
-    out = tmp_path / "run"
-    options = ["--cluster", "local", "--processes", "2", "--no-gpu", "--logs", str(tmp_path / "logs")]
-    job = script(PATH).submit([*options, *TRAIN, decoded, "--out", str(out)])
-    assert job.results() == [None, None]
-    assert '"processes": 2' in (out / "env.json").read_text()
-    assert Run(out).exists()

@@ -1,4 +1,4 @@
-"""train → evaluate → load through the command; resuming, torchrun, and mistakes in one line."""
+"""train → evaluate → load through the command; resuming, and mistakes in one line."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import torch
 from command_cases import TRAIN, terminated, trained
 from PIL import Image
 from recipe_cases import stand_in
-from training_cases import final, free_port
+from training_cases import final
 
 import wellcond
 from wellcond import recipes
@@ -306,21 +306,6 @@ def test_a_run_with_more_classes_than_the_data_is_judged_but_not_with_fewer(plac
     capsys.readouterr()
     assert main(["evaluate", "run", "--data", "many"]) == 2
     assert "11 classes" in capsys.readouterr().err
-
-
-def test_torchrun(decoded, tmp_path):
-    """Two processes (gloo): only one of them talks, and the run can be loaded and judged."""
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    words += ["-m", "wellcond", *TRAIN, decoded, f"--out={tmp_path / 'run'}"]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("top-1") == 1 and done.stderr.count("epoch 2/2") == 1
-    start = json.loads((tmp_path / "run" / "env.json").read_text())["starts"][0]
-    assert start["processes"] == 2 and start["command"].startswith("wellcond train")
-    assert main(["evaluate", str(tmp_path / "run"), "--device", "cpu"]) == 0
-    (row,) = Run(tmp_path / "run").evaluations()
-    assert row["values"]["top1"] == (Run(tmp_path / "run").read_summary() or {})["top1"]
 
 
 def test_a_run_keeps_the_whole_config(straight):
