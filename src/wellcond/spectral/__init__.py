@@ -137,7 +137,7 @@ def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
     """(Y, σ, which are above the floor, f(σ), drift), all (B, m): drift(share) is f(σ) after the decomposition moved by
     that share of its largest value."""
     use = _checked(X)
-    return _map_by_svd(X, f) if X.dtype == torch.float64 else _map_by_gram(X, f, use)
+    return (_map_by_svd if X.dtype == torch.float64 else _map_by_gram)(X, f, use)
 
 
 def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Values:
@@ -169,14 +169,14 @@ def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> Non
         raise ValueError(f"f maps the singular value {at:g} to {got}; it must map all above the floor to finite ones")
 
 
-def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor]):
+def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
     """A true SVD; every σ drifts by a share of σ_max."""
     flat, finite = _without_nan(X)
-    U, sigma, Vh = torch.linalg.svd(flat, full_matrices=False)
+    U, sigma, Vh = use.svd(flat)
     kept, values = _kept(X, sigma), _values_of(f, sigma, X)
-    Y = (U * torch.where(kept, values, sigma)[..., None, :]) @ Vh
-    Y = Y if finite is None else torch.where(finite, Y, torch.nan)
-    return Y.reshape(X.shape), sigma, kept, values, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
+    Y = use.join(U, values if kept is True else use.xp.where(kept, values, sigma), Vh, X)
+    Y = Y if finite is None else torch.where(finite.reshape(*X.shape[:-2], 1, 1), Y, torch.nan)
+    return Y, sigma, kept, values, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
 
 
 def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
@@ -226,7 +226,7 @@ def _checked(X: Tensor) -> Arithmetic:
     """The arithmetic for X, which is checked; a small one's entries by numpy, when it has them."""
     _check_shape(X, "X")
     use = arithmetic.of(X)
-    if use is not arithmetic.NUMPY or X.dtype == torch.float64:
+    if use is not arithmetic.NUMPY:
         _check_entries(X, "X")
     return use
 
@@ -300,7 +300,7 @@ def _singular(X: Tensor, use: Arithmetic | None = None) -> Values:
 def _extremes(X: Tensor) -> tuple[Values, Values, Values]:
     """(σ_max, σ_min, ‖X‖_F) of X, (B,) each; of a single matrix on the CPU floats, whose formulas cost a tenth."""
     use = _checked(X)
-    if use is arithmetic.NUMPY and X.dtype != torch.float64 and X.numel() == X.shape[-2] * X.shape[-1]:
+    if use is arithmetic.NUMPY and X.numel() == X.shape[-2] * X.shape[-1]:
         return arithmetic.extremes_of_one(X)
     sigma = _singular(X, use)
     top, length = _size(X, sigma)

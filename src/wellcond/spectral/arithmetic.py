@@ -39,6 +39,8 @@ class Arithmetic:
     eigh: Callable[[Matrices], tuple[Values, Matrices]]  # the same with eigenvectors V (B, m, m)
     rebuild: Callable[[Matrices, Values, Matrices, Tensor], Tensor]  # V, gains (B, m), flat X, X → V gain Vᵀ X, as X is
     svdvals: Callable[[Tensor], Values]  # X (B, n, d), float64 and finite → its singular values (B, m)
+    svd: Callable[[Tensor], tuple[Matrices, Values, Matrices]]  # the same with U (B, n, m) and Vᵀ (B, m, d)
+    join: Callable[[Matrices, Values, Matrices, Tensor], Tensor]  # U, σ, Vᵀ, X → U Σ Vᵀ, as X is
 
 
 def of(X: Tensor) -> Arithmetic:
@@ -69,6 +71,23 @@ def _rebuild(V: Tensor, gain: Tensor, flat: Tensor, X: Tensor) -> Tensor:
     return products.times((V * gain[..., None, :]) @ V.mT, flat).reshape(X.shape).to(X.dtype)
 
 
+def _turns(X: Matrices) -> bool:
+    """Is Xᵀ decomposed more quickly than X? LAPACK is quicker with tall matrices, and holds them column by column: rows
+    that become columns are copied as they lie, which decides where X is nearly square."""
+    return X.shape[-2] <= 1.2 * X.shape[-1]
+
+
+def _svd(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if not _turns(X):
+        return torch.linalg.svd(X, full_matrices=False)
+    V, sigma, Uh = torch.linalg.svd(X.mT, full_matrices=False)
+    return Uh.mT, sigma, V.mT
+
+
+def _join(U: Tensor, sigma: Tensor, Vh: Tensor, X: Tensor) -> Tensor:
+    return ((U * sigma[..., None, :]) @ Vh).reshape(X.shape)
+
+
 TORCH = Arithmetic(
     xp=torch,
     flat=_flat,
@@ -76,6 +95,8 @@ TORCH = Arithmetic(
     eigh=lambda X: eigen.eigh(products.gram(X)),
     rebuild=_rebuild,
     svdvals=torch.linalg.svdvals,
+    svd=lambda X: torch.linalg.svd(X, full_matrices=False),
+    join=_join,
 )
 
 
@@ -84,8 +105,13 @@ def _eigh_both(X: Tensor) -> tuple[np.ndarray, Tensor]:
     return _numbers(eigenvalues), V
 
 
-def _svdvals(X: Tensor) -> np.ndarray:
-    return _numbers(torch.linalg.svdvals(X))
+def _svdvals_both(X: Tensor) -> np.ndarray:
+    return _numbers(torch.linalg.svdvals(X.mT if _turns(X) else X))
+
+
+def _svd_both(X: Tensor) -> tuple[Tensor, np.ndarray, Tensor]:
+    U, sigma, Vh = _svd(X)
+    return U, _numbers(sigma), Vh
 
 
 BOTH = Arithmetic(
@@ -94,7 +120,9 @@ BOTH = Arithmetic(
     eigvalsh=lambda X: _numbers(eigen.eigvalsh(products.gram(X))),
     eigh=_eigh_both,
     rebuild=lambda V, gain, flat, X: _rebuild(V, torch.from_numpy(gain.copy()), flat, X),
-    svdvals=_svdvals,
+    svdvals=_svdvals_both,
+    svd=_svd_both,
+    join=lambda U, sigma, Vh, X: _join(U, torch.from_numpy(sigma), Vh, X),
 )
 
 
@@ -108,18 +136,32 @@ def _small_flat(X: Tensor) -> np.ndarray:
 
 
 def _small_rows(X: Tensor) -> tuple[np.ndarray, float]:
-    """X in float64 and the sum of its squares, which is finite if all entries are: ValueError where they are not."""
-    rows = _numbers(X if X.dtype == torch.float32 else X.float()).astype(np.float64)
-    entries = rows.ravel()
-    squares = float(entries.dot(entries) if entries.size <= _DOT else np.square(entries).sum())
-    if not math.isfinite(squares):
+    """X in float64 and the sum of its squares; ValueError where an entry is not finite.
+
+    A finite sum says that all are. That of float64 may overflow, which asks each entry.
+    """
+    if X.dtype == torch.float64:
+        rows = _numbers(X)
+        with np.errstate(over="ignore"):
+            squares = _squares(rows.ravel())
+    else:
+        rows = _numbers(X if X.dtype == torch.float32 else X.float()).astype(np.float64)
+        squares = _squares(rows.ravel())
+    if not math.isfinite(squares) and not np.isfinite(rows).all():
         raise not_finite("X")
     return rows, squares
 
 
+def _squares(entries: np.ndarray) -> float:
+    return float(entries.dot(entries) if entries.size <= _DOT else np.square(entries).sum())
+
+
 def extremes_of_one(X: Tensor) -> tuple[float, float, float]:
-    """(σ_max, σ_min, ‖X‖_F) of a single small matrix (…, n, d): what κ needs."""
+    """(σ_max, σ_min, ‖X‖_F) of a single small matrix (…, n, d): what κ needs. Of float64 σ_max for the length, too."""
     rows, squares = _small_rows(X)
+    if X.dtype == torch.float64:
+        sigma = np.linalg.svd(_tall(rows), compute_uv=False).ravel()
+        return float(sigma[0]), float(sigma[-1]), float(sigma[0])
     eigenvalues = np.linalg.eigvalsh(_small_gram(rows)).ravel()
     top, bottom = float(eigenvalues[-1]), float(eigenvalues[0])
     return math.sqrt(max(top, 0.0)), math.sqrt(max(bottom, 0.0)), math.sqrt(squares)
@@ -138,11 +180,29 @@ def _small_rebuild(V: np.ndarray, gain: np.ndarray, flat: np.ndarray, X: Tensor)
     return found if X.dtype == torch.float32 else found.to(X.dtype)
 
 
+def _tall(rows: np.ndarray) -> np.ndarray:
+    return rows.swapaxes(-1, -2) if _turns(rows) else rows
+
+
+def _small_svd(X: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows = _small_flat(X)
+    if not _turns(rows):
+        return np.linalg.svd(rows, full_matrices=False)
+    V, sigma, Uh = np.linalg.svd(_tall(rows), full_matrices=False)
+    return Uh.swapaxes(-1, -2), sigma, V.swapaxes(-1, -2)
+
+
+def _small_join(U: np.ndarray, sigma: np.ndarray, Vh: np.ndarray, X: Tensor) -> Tensor:
+    return torch.from_numpy((U * sigma[..., None, :]) @ Vh).reshape(X.shape)
+
+
 NUMPY = Arithmetic(
     xp=np,
     flat=_small_flat,
     eigvalsh=lambda X: np.linalg.eigvalsh(_small_gram(X)),
     eigh=lambda X: np.linalg.eigh(_small_gram(X)),
     rebuild=_small_rebuild,
-    svdvals=_svdvals,
+    svdvals=lambda X: np.linalg.svd(_tall(_small_flat(X)), compute_uv=False),
+    svd=_small_svd,
+    join=_small_join,
 )
