@@ -28,6 +28,8 @@ NAMES = (
     "imagenet-cait-s24",
     "imagenet-pvt-v2-b3",
     "cifar10-vit-tiny-skipless",
+    "cifar10-vit-s",
+    "cifar10-vit-s-skipless",
     "tiny-imagenet-vit-tiny-skipless",
     "tiny-imagenet-vit-s",
     "tiny-imagenet-vit-s-skipless",

@@ -104,6 +104,8 @@ def test_timm_loads_the_weights_and_what_it_cannot_is_said(name, runs, pushed):
 def test_a_run_stopped_while_it_annealed_keeps_its_gain(tmp_path):
     config = replace(changed(**CUT, anneal_skips=1.0), epochs=2)
     train(config, tmp_path / "run")
+    assert main(["push", str(tmp_path / "run"), "x", "--dry-run", "--out", str(tmp_path / "done")]) == 0
+    assert "none; their gain fell from 1 to 0 over the first 100 % of the steps" in card_of(tmp_path / "done")[1]
     checkpoint = max((tmp_path / "run/checkpoints").iterdir())
     state = json.loads((checkpoint / "state.json").read_text())
     (checkpoint / "state.json").write_text(json.dumps({**state, "skip_gain": 0.25}))
@@ -115,6 +117,12 @@ def test_a_run_stopped_while_it_annealed_keeps_its_gain(tmp_path):
     assert {b.attention_gain for b in got.modules() if hasattr(b, "attention_gain")} == {0.25}
     assert torch.equal(got(images()), want(images()))
     assert "still have a gain of 0.25" in card_of(tmp_path / "out")[1]
+
+
+def test_a_pushed_folder_is_no_run(pushed, capsys):
+    folder = pushed(next(iter(CONFIGS)))
+    assert main(["evaluate", str(folder)]) == 2
+    assert "is what wellcond push wrote, not a run; give the run" in capsys.readouterr().err
 
 
 def test_our_own_architecture_is_said_to_be_ours(tmp_path):

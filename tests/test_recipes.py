@@ -210,7 +210,7 @@ SHALLOW = {  # blocks of those that would take longest
     "imagenet-cait-s24": "6",
     "imagenet-mae-vit-b": "4",
     "imagenet-dino-vit-s": "4",
-    **{name: "2" for name in NAMES if name.startswith("tiny-imagenet") and "-vit-s" in name},
+    **{name: "2" for name in NAMES if not name.startswith("imagenet") and "-vit-s" in name},
 }
 
 
@@ -251,6 +251,7 @@ def test_two_steps_of_fine_tuning_on_imagenet(tmp_path, capsys):
 
 MILLIONS = {  # of weights, as the papers of these models have them
     "cifar10-vit-tiny": 5.4,
+    "cifar10-vit-s": 21.3,
     "tiny-imagenet-vit-s": 21.5,
     "imagenet-vit-s": 22.1,
     "imagenet-vit-b": 86.6,

@@ -138,8 +138,10 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     assert later.calls == [("a", 1), ("b", 1)]
 
 
-def test_quick_runs_are_apart(tmp_path):
-    assert Counting().run(tmp_path, seeds=2, quick=True)["quick"]
+def test_quick_runs_are_apart(tmp_path, capsys):
+    small = Counting().run(tmp_path, seeds=2, quick=True)
+    assert small["quick"] and "says nothing about it. much" in small["scaled_down"]
+    assert "says nothing about it" in capsys.readouterr().out
     assert render(tmp_path).startswith("*No full")
     full = Counting()
     full.run(tmp_path, seeds=1)

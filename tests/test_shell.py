@@ -86,7 +86,12 @@ TAB = {
     "wellcond gray x.png --method s": {"svd"},
     "wellcond gray x.png --method = d": {"dct"},  # as bash cuts --method=d
     "wellcond gray x.png --crop x": set(),  # a file: bash's own completion
-    "wellcond train cifar10-vit": {"cifar10-vit-tiny", "cifar10-vit-tiny-skipless"},
+    "wellcond train cifar10-vit": {
+        "cifar10-vit-tiny",
+        "cifar10-vit-tiny-skipless",
+        "cifar10-vit-s",
+        "cifar10-vit-s-skipless",
+    },
     "wellcond train procedural-vit --optim.l": {"--optim.lr", "--optim.layer-decay"},
     "wellcond train procedural-vit --optim.name so": {"soap"},
     "wellcond evaluate runs/x --with knn lin": {"linear"},

@@ -113,6 +113,16 @@ def test_orthogonal_inside_each_head_only_is_named():
     )
 
 
+@pytest.mark.parametrize(("largest", "words"), [(1.3, "stretches some directions"), (1e3, "nearly lost")])
+def test_how_far_from_orthogonal_is_told(largest, words):
+    """A trained skipless model is a little off, and nothing of it is lost."""
+    model = skipless()
+    with torch.no_grad():
+        model.blocks[1].attn.proj.weight.mul_(torch.logspace(0, math.log10(largest), 24)[:, None])
+    (finding,) = [finding for finding in wc.verify_init(model).findings if finding.kind == "value_output"]
+    assert finding.severity == "warning" and finding.layer == 1 and words in finding.text
+
+
 def test_layer_scale_near_zero_is_named():
     model = wc.cut_skips(timm.create_model("deit3_small_patch16_224", img_size=32, embed_dim=24, depth=2, num_heads=3))
     assert "layer_scale" in kinds(wc.verify_init(model), "warning")

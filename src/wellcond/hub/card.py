@@ -124,7 +124,8 @@ def _settings(story: Story, exported: ExportConfig, licence: str | None) -> Iter
     yield "dataset", f"{dataset(story)} (validation: {without_place(config.data.val)})"
     epsilon = f"{g.method.upper()}, ε = {g.epsilon:g}, rescale {g.rescale}, precision {g.precision}"
     yield "graying", "none" if g.method == "none" else epsilon
-    yield "skips", {"no": "all", "both": "none"}.get(model.cut, f"none around {_part(model.cut)}") + _annealed(exported)
+    skips = {"no": "all", "both": "none"}.get(model.cut, f"none around {_part(model.cut)}")
+    yield "skips", skips + _annealed(model, exported)
     yield "attention", "softmax" if model.attention == "softmax" else f"linear, k = {model.k or 16:g}"
     yield "activation", model.activation
     yield "initialization", _beginning(model)
@@ -137,8 +138,11 @@ def _settings(story: Story, exported: ExportConfig, licence: str | None) -> Iter
     yield "licence", licence or "none is stated"
 
 
-def _annealed(exported: ExportConfig) -> str:
-    return "" if exported.skip_gain is None else f"; those that are cut still have a gain of {exported.skip_gain:g}"
+def _annealed(model: ModelConfig, exported: ExportConfig) -> str:
+    if exported.skip_gain:
+        return f"; those that are cut still have a gain of {exported.skip_gain:g}"
+    share = f"{100 * model.anneal_skips:g} %"
+    return f"; their gain fell from 1 to 0 over the first {share} of the steps" if model.anneal_skips else ""
 
 
 def _beginning(model: ModelConfig) -> str:

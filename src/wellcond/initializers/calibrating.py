@@ -19,7 +19,6 @@ from wellcond.blocks import adapted_blocks, attention_map, normalise, record
 from wellcond.blocks.depth import as_number
 from wellcond.blocks.images import check_images, check_pixels_are_numbers
 from wellcond.blocks.matrices import matrices_of
-from wellcond.initializers.skipless import temperatures
 
 _STEP = 2**0.5  # of the grid
 _HALVINGS = 7  # of a step: τ to a third of a per cent
@@ -44,7 +43,12 @@ def calibrate_(
     goal = None if target is None else _share(target)
     grid = _grid(limits)
     matrices = matrices_of(model)
-    temperatures(2.0, matrices)  # refuses blocks that have none
+    for block in matrices:
+        if block.normalised:
+            raise ValueError(
+                f"block {block.name!r} normalises its queries and keys: a factor on W_Q changes nothing there, "
+                "so nothing can be calibrated; leave it out"
+            )
     found: list[float] = []
 
     def set_block(layer: int, site: str, X: Tensor) -> None:

@@ -61,7 +61,7 @@ def init_skipless_(
         check_square(block)
     alphas, betas = (_numbers(name, values, blocks) for name, values in (("alpha", alpha), ("beta", beta)))
     cs = _numbers("c", c, blocks, positive=True)
-    taus = [1.0] * len(blocks) if temperature is None else temperatures(temperature, blocks)
+    taus = [1.0] * len(blocks) if temperature is None else _temperatures(temperature, blocks)
     for number, pair in enumerate(zip(alphas, betas, strict=True)):
         if pair == (0.0, 0.0):
             raise ValueError(f"alpha and beta are both 0 in block {number}: W_Q and W_K would be zero and stay so")
@@ -78,7 +78,7 @@ def init_skipless_(
     return model
 
 
-def temperatures(temperature: Any, blocks: list[Matrices]) -> list[float]:
+def _temperatures(temperature: Any, blocks: list[Matrices]) -> list[float]:
     """One for every block; ValueError where a block cannot have one."""
     taus = _numbers("temperature", temperature, blocks, positive=True)
     for block, tau in zip(blocks, taus, strict=True):

@@ -6,7 +6,7 @@ measured says so. Variants are options on top of a recipe (`--model.graying.meth
     small       ViT-Tiny on CIFAR-10, CIFAR-100, Fashion-MNIST, Tiny-ImageNet; procedural-vit
     families    ConvMixer-Tiny; small Swin, CaiT and PVT v2 on Tiny-ImageNet
     imagenet    ViT-S/B, Swin-S, CaiT-S24, PVT v2 b3 on ImageNet-1K, DeiT-like
-    skipless    ViTs without any skip on all of these, and ViT-S on Tiny-ImageNet
+    skipless    ViTs without any skip on all of these, and ViT-S on CIFAR-10 and Tiny-ImageNet
     pretraining MAE and DINO on Tiny-ImageNet and ImageNet-1K, and fine-tuning from them
     changing    dotted overrides of a config
     showing     wellcond recipes            starting    wellcond train
@@ -53,6 +53,8 @@ RECIPES = {
     "imagenet-cait-s24": Recipe(imagenet.imagenet_cait_s24, "Table 4"),
     "imagenet-pvt-v2-b3": Recipe(imagenet.imagenet_pvt_v2_b3, "Table 4"),
     "cifar10-vit-tiny-skipless": Recipe(skipless.cifar10_vit_tiny_skipless, CUTTING),
+    "cifar10-vit-s": Recipe(skipless.cifar10_vit_s, "none: a wider model"),
+    "cifar10-vit-s-skipless": Recipe(skipless.cifar10_vit_s_skipless, "none: a wider model"),
     "tiny-imagenet-vit-tiny-skipless": Recipe(skipless.tiny_imagenet_vit_tiny_skipless, CUTTING),
     "tiny-imagenet-vit-s": Recipe(skipless.tiny_imagenet_vit_s, CUTTING),
     "tiny-imagenet-vit-s-skipless": Recipe(skipless.tiny_imagenet_vit_s_skipless, CUTTING),

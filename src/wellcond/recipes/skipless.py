@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..config import InitConfig, ModelConfig, TrainConfig
 from .imagenet import imagenet_vit_b
-from .small import TINY_IMAGENET, cifar10_vit_tiny, small_data, tiny_imagenet_vit_tiny
+from .small import CIFAR10, TINY_IMAGENET, cifar10_vit_tiny, small_data, tiny_imagenet_vit_tiny
 
 
 def without_skips(config: TrainConfig) -> TrainConfig:
@@ -34,6 +34,33 @@ def cifar10_vit_tiny_skipless(*, epochs: int = 200) -> TrainConfig:
     paper     ViT-B on ImageNet-1K, AdamW/SOAP: with skips 80.3/80.1, without 61.4/77.0, initialized 78.1/80.8
     """
     return without_skips(cifar10_vit_tiny(epochs=epochs))
+
+
+def cifar10_vit_s(*, epochs: int = 200) -> TrainConfig:
+    """ViT-S (384 wide, 6 heads) with its skips on CIFAR-10, 32 px, patch 4: what the skipless one is held against.
+
+    command   wellcond train cifar10-vit-s --data cifar10:FOLDER    (or a folder, or parquet shards)
+    variants  --optim.name soap --optim.betas 0.95 0.95, --epochs 20
+    hardware  one GPU; the set stays in its memory
+    time      not measured
+    expected  not measured
+    paper     none at this size
+    """
+    model = ModelConfig(name="vit_small_patch16_224", image_size=32, patch_size=4, num_classes=10)
+    return small_data(model, "cifar10", CIFAR10, epochs=epochs)
+
+
+def cifar10_vit_s_skipless(*, epochs: int = 200) -> TrainConfig:
+    """ViT-S without skips on CIFAR-10, 32 px, patch 4: Cutting the Skip, Table 1, small.
+
+    command   wellcond train cifar10-vit-s-skipless --data cifar10:FOLDER    (or a folder, or parquet shards)
+    variants  --optim.name soap --optim.betas 0.95 0.95 --optim.lr 3e-3, --model.init.method default, --epochs 20
+    hardware  one GPU; the set stays in its memory
+    time      not measured
+    expected  not measured
+    paper     ViT-B on ImageNet-1K, AdamW/SOAP: with skips 80.3/80.1, without 61.4/77.0, initialized 78.1/80.8
+    """
+    return without_skips(cifar10_vit_s(epochs=epochs))
 
 
 def tiny_imagenet_vit_tiny_skipless(*, epochs: int = 200) -> TrainConfig:

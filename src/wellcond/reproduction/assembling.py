@@ -26,6 +26,7 @@ from .claim import Claim, Row, Run
 from .portions import Key, Runs
 
 COLUMNS = ("", "paper", "ours", "95 % interval", "verdict")
+QUICK = "The quick version, far smaller still: it shows that the claim can be measured, and says nothing about it."
 
 
 def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
         return {}
     content = write()
     console.print(_table(content))
-    for line in (content["verdict"], _lacking(claim, lacking), f"→ {path}"):
+    for line in (content["verdict"], QUICK if config.quick else "", _lacking(claim, lacking), f"→ {path}"):
         if line:
             console.print(line, soft_wrap=True, markup=False)
     if config.html is not None:
@@ -154,7 +155,7 @@ def _content(
         "claim": claim.name,
         "says": claim.says,
         "measures": claim.measures,
-        "scaled_down": claim.scaled_down + _epochs(settings, runs),
+        "scaled_down": (f"{QUICK} " if config.quick else "") + claim.scaled_down + _epochs(settings, runs),
         "quick": config.quick,
         **origin,
         "images": ", ".join(sets) or claim.images,

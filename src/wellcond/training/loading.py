@@ -20,6 +20,8 @@ STUDENT = "model."
 
 def config_of(run: Run) -> TrainConfig:
     """The config of a run directory; ValueError where it has none, or one that cannot be read."""
+    if is_exported(run.path):
+        raise ValueError(f"{str(run.path)!r} is what wellcond push wrote, not a run; give the run it was pushed from")
     text = run.read_config()
     try:
         return from_json(text, TrainConfig)

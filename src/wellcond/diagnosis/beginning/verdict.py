@@ -12,6 +12,8 @@ from wellcond.probes.rows import Row
 
 ORTHOGONAL = 0.02
 """log κ of W_V W_O that counts as orthogonal: float32 leaves 1e-6, rounding to bfloat16 about 0.01."""
+FAINT = math.log(30)
+"""log κ of W_V W_O from which on a direction is nearly lost: after two blocks a thousandth of it is left."""
 EVEN = 0.05
 """How far the gain of an MLP's matrix may be from 1: what 24 of them in a row turn into a factor of 3."""
 DEAD = 0.1
@@ -78,7 +80,9 @@ def _weights(sites: Sites, matrices: list[Matrices], severity: str) -> Iterator[
             if good
             else "W_V W_O is orthogonal inside each head only, and over all heads it is not: directions are lost."
             if inside
-            else "W_V W_O is not orthogonal: some directions of the tokens are nearly lost in every block.",
+            else "W_V W_O is not orthogonal: it stretches some directions of the tokens more than others."
+            if worst < FAINT
+            else "W_V W_O is not orthogonal: some directions of the tokens are nearly lost.",
             evidence=f"κ(W_V W_O) up to {kappa_in_words(worst)}; 1 is orthogonal",
             remedy="" if good else _REMEDY,
         ),

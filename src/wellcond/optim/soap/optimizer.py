@@ -217,10 +217,12 @@ class SOAP(Optimizer):
 
 def _check_settings(group: dict[str, Any]) -> None:
     """ValueError for numbers that are none, or out of range."""
-    for name, example in (("lr", "3e-3"), ("eps", "1e-8"), ("weight_decay", "0.01")):
+    for name, example in (("lr", "3e-3"), ("weight_decay", "0.01")):
         value = group[name]
         if not (name == "lr" and isinstance(value, Tensor)) and not _is_number(value, 0, math.inf):
             raise ValueError(f"{name} is {value!r}; choose 0 or more, for example {example}")
+    if not _is_number(group["eps"], 0, math.inf) or not group["eps"]:  # 0/0 where there is no gradient yet
+        raise ValueError(f"eps is {group['eps']!r}; choose a positive number, for example 1e-8")
     betas, frequency = group["betas"], group["precondition_frequency"]
     if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(_is_number(beta, 0, 1) for beta in betas):
         raise ValueError(f"betas is {betas!r}; choose both in [0, 1), for example (0.95, 0.95)")
