@@ -90,11 +90,12 @@ def test_the_losses_are_of_the_same_runs(table1, monkeypatch):
 def test_rates_are_looked_for_with_one_seed(tmp_path, capsys):
     status, content = reproduce("cts-rates", tmp_path, seeds=3)
     assert status == 0 and content["seeds"] == [0]
-    assert re.search(r"Best rates: with skips, AdamW [\d.e-]+; skipless, initialized, SOAP", capsys.readouterr().out)
+    told = r"Best rates on CIFAR-10: with skips, AdamW [\d.e-]+; skipless, initialized, SOAP"
+    assert re.search(told, capsys.readouterr().out)
     top1 = {run["variant"]: run["top1"] for run in content["runs"]}
     best = next(row["name"] for row in content["rows"] if row["verdict"].startswith("best"))
     rate = best.rpartition(" ")[2]
-    assert top1[f"skip/adamw/{rate}"] == max(top1[f"skip/adamw/{r:g}"] for r in rates_claim.GRID)
+    assert top1[f"skip/adamw/{rate}"] == max(top1[f"skip/adamw/{r:g}"] for r in rates_claim.MIDDLE)
 
 
 def test_depth_at_the_start_and_after_training(tmp_path):
@@ -160,12 +161,14 @@ def test_variants_differ_in_model_and_optimizer_alone(claim):
 
 
 def test_the_rates_are_those_that_were_found():
-    assert set(skipless_cells.RATES) == set(CELLS) and set(skipless_cells.RATES.values()) <= set(rates_claim.GRID)
+    for rates in skipless_cells.RATES.values():
+        assert set(rates) == set(CELLS) and set(rates.values()) <= set(rates_claim.GRID)
     path = RESULTS / "cts-rates.json"
     if not path.exists():
         pytest.skip("cts-rates is not measured yet")
     content = json.loads(path.read_text())
-    assert rates_claim.best_rates(content["runs"]) == skipless_cells.RATES
+    found = {data: rates_claim.best_rates(content["runs"], data) for data in rates_claim.LOOKED_FOR}
+    assert {data: rates for data, rates in found.items() if len(rates) == len(CELLS)} == skipless_cells.RATES
 
 
 # ---- rules on made-up runs
@@ -176,13 +179,18 @@ def test_rate_rules():
     for rate, top1 in ((3e-4, 70.0), (1e-3, 75.0), (3e-3, 75.0)):
         runs += made_up(f"skip/adamw/{rate:g}", [top1])
     runs += made_up("skipless/adamw/0.0003", [20.0]) + made_up("skipless/adamw/0.001", [None], diverged=7)
-    assert rates_claim.best_rates(runs) == {"skip/adamw": 1e-3}, "of two equal ones the smaller"
+    assert rates_claim.best_rates(runs, "cifar10") == {"skip/adamw": 1e-3}, "of two equal ones the smaller"
     runs += made_up("skipless/adamw/0.003", [10.0])
     judgement = rates_claim.judge_rates(runs)
-    assert judgement.verdict == "Best rates: with skips, AdamW 0.001; skipless, AdamW 0.0003."
+    assert judgement.verdict == "Best rates on CIFAR-10: with skips, AdamW 0.001; skipless, AdamW 0.0003."
     rows = {row.name: row for row in judgement.rows}
-    assert rows["skipless, AdamW, 0.0003"].verdict == "best, at an end of the grid"
-    assert rows["skipless, AdamW, 0.001"].value == 0.0, "a run that fails at once is a result"
+    assert rows["CIFAR-10, with skips, AdamW, 0.001"].verdict == "best"
+    assert rows["CIFAR-10, skipless, AdamW, 0.0003"].verdict == "best, at an end of those tried"
+    assert rows["CIFAR-10, skipless, AdamW, 0.001"].value == 0.0, "a run that fails at once is a result"
+    runs += made_up("skipless/adamw/0.0001", [15.0]) + made_up("tiny-imagenet/skip/soap/0.001", [40.0])
+    rows = {row.name: row.verdict for row in rates_claim.judge_rates(runs).rows}
+    assert rows["CIFAR-10, skipless, AdamW, 0.0003"] == "best" and "Tiny-ImageNet, with skips, SOAP, 0.001" in rows
+    assert rates_claim.best_rates(runs, "tiny-imagenet") == {}, "a cell that is not whole"
     assert rates_claim.judge_rates([]).verdict.startswith("Not decided")
 
 

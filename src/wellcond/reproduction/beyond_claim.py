@@ -19,7 +19,7 @@ from .claim import Claim, Judgement, Run
 from .comparing import against, best, by_seed, difference_row, differences, mean_row
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import grayed
-from .skipless_cells import EPOCHS, OPTIMIZERS, SETS, WORDS, cell, reached
+from .skipless_cells import EPOCHS, OPTIMIZERS, WORDS, cell, reached
 from .training_page import accuracy_sections
 
 CENTRED = {"model.activation": "centred-gelu"}
@@ -38,9 +38,9 @@ EXTENSIONS: dict[str, dict[str, Any]] = {
 def _experiments() -> dict[str, Experiment]:
     found = {}
     for optimizer in OPTIMIZERS:
-        found[f"{optimizer}/skip"] = cell(SETS["cifar10"], f"skip/{optimizer}")
+        found[f"{optimizer}/skip"] = cell("cifar10", f"skip/{optimizer}")
         for name, changes in EXTENSIONS.items():
-            found[f"{optimizer}/{name}"] = cell(SETS["cifar10"], f"skipless-init/{optimizer}", **changes)
+            found[f"{optimizer}/{name}"] = cell("cifar10", f"skipless-init/{optimizer}", **changes)
     return found
 
 

@@ -18,7 +18,7 @@ from .claim import Claim, Judgement, Run
 from .comparing import Number, against, by_seed, difference_row, differences, mean_row
 from .depth_page import sections
 from .experiments import TrainingClaim
-from .skipless_cells import EPOCHS, SETS, cell
+from .skipless_cells import EPOCHS, cell
 
 NUM_IMAGES = 16
 MEASURED = {  # quantity → site, words, and where the initialization should take it
@@ -93,13 +93,12 @@ def judge_depth(runs: Sequence[Run]) -> Judgement:
 
 
 def _experiments() -> dict[str, Any]:
-    recipe = SETS["cifar10"]
-    ours = "skipless-init/soap"
+    data, ours = "cifar10", "skipless-init/soap"
     return {
-        "skip": cell(recipe, "skip/soap"),
-        "default": cell(recipe, "skipless/soap"),
-        "paper": cell(recipe, ours),
-        "calibrated": cell(recipe, ours, **{"model.init.calibrate": True}),
+        "skip": cell(data, "skip/soap"),
+        "default": cell(data, "skipless/soap"),
+        "paper": cell(data, ours),
+        "calibrated": cell(data, ours, **{"model.init.calibrate": True}),
     }
 
 

@@ -1,9 +1,9 @@
-"""cts-rates: the learning rate of each cell of cts-table1, looked for alike.
+"""cts-rates: the learning rate of each cell of cts-table1, looked for alike, on CIFAR-10 and on Tiny-ImageNet.
 
-Rule, written down before the runs: the same grid for every cell, one seed, CIFAR-10, as many epochs as cts-table1 has;
-the best is the rate with the highest top-1 of the last epoch, the smaller one of two that are equal. A best rate at an
-end of the grid is said to be there. `skipless_cells.RATES` holds what is found, also for the other sets; choosing by
-the validation set flatters every cell alike.
+Rule, written down before the runs: the same grid for every cell, one seed, as many epochs as cts-table1 has; the best
+is the rate with the highest top-1 of the last epoch, the smaller one of two that are equal. A cell is decided when the
+three rates in the middle are measured; those at the ends are for cells whose best has no neighbour on one side, and it
+is said where that is so. `skipless_cells.RATES` holds what is found; choosing by the validation set flatters all alike.
 """
 
 from collections.abc import Sequence
@@ -12,46 +12,64 @@ from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
 from .comparing import by_seed, mean_row
 from .experiments import TrainingClaim
-from .skipless_cells import CELLS, EPOCHS, SETS, cell, reached, told
+from .skipless_cells import CELLS, EPOCHS, NAMES, cell, reached, told
 from .training_page import accuracy_sections
 
 SEEDS = 1
-GRID = (3e-4, 1e-3, 3e-3)
+GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+MIDDLE = GRID[1:-1]
+LOOKED_FOR = ("cifar10", "tiny-imagenet")
 
 
-def best_rates(runs: Sequence[Run]) -> dict[str, float]:
-    """Cell → its best rate; only cells of which the whole grid is there."""
-    found = {}
-    for name in CELLS:
-        top1 = {rate: list(by_seed(runs, f"{name}/{rate:g}", reached).values()) for rate in GRID}
-        if all(top1.values()):
-            found[name] = max(GRID, key=lambda rate: (top1[rate][0], -rate))
-    return found
+def variant(data: str, name: str, rate: float) -> str:
+    """
+    >>> variant("cifar10", "skip/soap", 1e-3), variant("tiny-imagenet", "skip/soap", 1e-3)
+    ('skip/soap/0.001', 'tiny-imagenet/skip/soap/0.001')
+    """
+    return f"{name}/{rate:g}" if data == "cifar10" else f"{data}/{name}/{rate:g}"
+
+
+def tried(runs: Sequence[Run], data: str, name: str) -> dict[float, float]:
+    """Rate → top-1, ascending."""
+    found = {rate: list(by_seed(runs, variant(data, name, rate), reached).values()) for rate in GRID}
+    return {rate: values[0] for rate, values in found.items() if values}
+
+
+def best_rates(runs: Sequence[Run], data: str) -> dict[str, float]:
+    """Cell → its best rate; only cells of which the middle of the grid is there."""
+    top1 = {name: tried(runs, data, name) for name in CELLS}
+    whole = {name: found for name, found in top1.items() if set(MIDDLE) <= set(found)}
+    return {name: max(found, key=lambda rate: (found[rate], -rate)) for name, found in whole.items()}
 
 
 def judge_rates(runs: Sequence[Run]) -> Judgement:
-    chosen = best_rates(runs)
-    rows = []
-    for name in CELLS:
-        for rate in GRID:
-            if values := list(by_seed(runs, f"{name}/{rate:g}", reached).values()):
-                best = chosen.get(name) == rate
-                verdict = ("best, at an end of the grid" if rate in (GRID[0], GRID[-1]) else "best") if best else "–"
-                rows.append(mean_row(f"{told(name)}, {rate:g}", "–", values[:1], verdict))
-    found = "; ".join(f"{told(name)} {rate:g}" for name, rate in chosen.items())
-    return Judgement(rows=rows, verdict=f"Best rates: {found}." if found else "Not decided: no cell is whole yet.")
+    rows, said = [], []
+    for data in LOOKED_FOR:
+        chosen = best_rates(runs, data)
+        for name in CELLS:
+            found = tried(runs, data, name)
+            for rate, top1 in found.items():
+                alone = rate in (min(found), max(found))
+                verdict = ("best, at an end of those tried" if alone else "best") if chosen.get(name) == rate else "–"
+                rows.append(mean_row(f"{NAMES[data]}, {told(name)}, {rate:g}", "–", [top1], verdict))
+        best = "; ".join(f"{told(name)} {rate:g}" for name, rate in chosen.items())
+        said += [f"Best rates on {NAMES[data]}: {best}."] if best else []
+    return Judgement(rows=rows, verdict=" ".join(said) or "Not decided: no cell is whole yet.")
 
 
 RATES_CLAIM = TrainingClaim(
     name="cts-rates",
     says="Not a claim of the paper: how the learning rates of cts-table1 were chosen.",
     measures=(
-        f"Top-1 of the last epoch on CIFAR-10, seed 0, for each cell at the learning rates "
-        f"{', '.join(f'{rate:g}' for rate in GRID)}. The best has the highest top-1, of two equal ones the smaller."
+        f"Top-1 of the last epoch, seed 0, for each cell at the learning rates {', '.join(f'{r:g}' for r in MIDDLE)}, "
+        f"and at {GRID[0]:g} or {GRID[-1]:g} where the best lies beside it. The best has the highest top-1; of two "
+        "equal ones it is the smaller."
     ),
-    scaled_down="One seed, one set, three rates.",
-    experiments={f"{name}/{rate:g}": cell(SETS["cifar10"], name, rate) for name in CELLS for rate in GRID},
-    quick=tuple(f"{name}/{rate:g}" for name in ("skip/adamw", "skipless-init/soap") for rate in GRID),
+    scaled_down="One seed, three rates and more.",
+    experiments={
+        variant(data, name, rate): cell(data, name, rate) for data in LOOKED_FOR for name in CELLS for rate in GRID
+    },
+    quick=tuple(variant("cifar10", name, rate) for name in ("skip/adamw", "skipless-init/soap") for rate in MIDDLE),
     judge=judge_rates,
     sections=accuracy_sections,
     epochs=EPOCHS,

@@ -21,13 +21,15 @@ WORDS = {"adamw": "AdamW", "soap": "SOAP"}
 CELLS = tuple(f"{model}/{optimizer}" for model in MODELS for optimizer in OPTIMIZERS)
 CUT = {"model.cut_attention_skips": True, "model.cut_mlp_skips": True}
 
-RATES = {  # what cts-rates has found on CIFAR-10 (results/cts-rates.json), for all sets
-    "skip/adamw": 1e-3,
-    "skip/soap": 3e-3,
-    "skipless/adamw": 3e-4,
-    "skipless/soap": 3e-3,
-    "skipless-init/adamw": 3e-4,
-    "skipless-init/soap": 3e-3,
+RATES = {  # what cts-rates has found (results/cts-rates.json); Tiny-ImageNet's own are not measured yet
+    "cifar10": {
+        "skip/adamw": 1e-3,
+        "skip/soap": 3e-3,
+        "skipless/adamw": 3e-4,
+        "skipless/soap": 3e-3,
+        "skipless-init/adamw": 3e-4,
+        "skipless-init/soap": 3e-3,
+    },
 }
 
 PAPER = {  # ViT-B on ImageNet-1K, 300 epochs
@@ -50,17 +52,17 @@ NAMES = {
 }
 
 
-def cell(recipe: str, name: str, rate: float | None = None, **changes: Any) -> Experiment:
-    """A cell on the recipe with skips; `rate` None is that of `RATES`."""
+def cell(data: str, name: str, rate: float | None = None, **changes: Any) -> Experiment:
+    """A cell on a set of `SETS`; `rate` None is that of `RATES`, of CIFAR-10 where the set has none of its own."""
     model, optimizer = name.split("/")
-    rate = RATES[name] if rate is None else rate
+    rate = RATES.get(data.removesuffix("-s"), RATES["cifar10"])[name] if rate is None else rate
     cut = CUT if model == "skipless" else {}
     changes = {"monitor_every": 0, **OPTIMIZERS[optimizer], "optim.lr": rate, **cut, **changes}
-    return Experiment(recipe=f"{recipe}-skipless" if model == "skipless-init" else recipe, changes=changes)
+    return Experiment(recipe=f"{SETS[data]}-skipless" if model == "skipless-init" else SETS[data], changes=changes)
 
 
 def cells(sets: Sequence[str], names: Sequence[str] = CELLS) -> dict[str, Experiment]:
-    return {f"{data}/{name}": cell(SETS[data], name) for data in sets for name in names}
+    return {f"{data}/{name}": cell(data, name) for data in sets for name in names}
 
 
 def told(name: str) -> str:
