@@ -185,6 +185,7 @@ MISTAKES = {
         ["--along.judges", "segmentation", "--along.size", "20"],
         ["20", "patches", "the nearest --along.size"],
     ),
+    "less than a patch": (["--along.judges", "discovery", "--along.size", "4"], ["size is 4", "--along.size"]),
     "no mask value": (["--along.judges", "segmentation", "--along.void", "256"], ["along.void holds 256", "0 … 255"]),
     "none either": (["--along.foreground", "-1"], ["along.foreground holds -1", "0 … 255"]),
     "no keys": (["--along.judges", "discovery", "--model.name", "convmixer_tiny", "--model.options"], ["keys"]),

@@ -88,7 +88,10 @@ def boxes_of(
     if isinstance(value, np.ndarray):
         if not np.isfinite(value).all():
             raise ValueError(f"the boxes of {name} are {value.tolist()}; give four numbers for each")
-        return value.astype(np.float64).reshape(-1, 4)
+        boxes = value.astype(np.float64).reshape(-1, 4)
+        if (turned := (boxes[:, 2:] < boxes[:, :2]).any(1)).any():
+            raise ValueError(f"a box of {name} is {boxes[turned][0].tolist()}, which ends before it begins; mend it")
+        return boxes
     if isinstance(value, dict):
         value = value.get("bbox", value.get("boxes"))
     elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
