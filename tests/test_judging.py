@@ -248,6 +248,7 @@ BAD = {
     "no keys": ("mixer", ["--with", "discovery"], ["no attention keys", "depthwise convolution"]),
     "smaller than a patch": ("plain", ["--with", "discovery", "--data", "tiny"], ["40 × 6", "patch of 8 × 8"]),
     "boxes that are sizes": ("plain", ["--with", "discovery", "--data", "sized"], ["--boxes sizes"]),
+    "no such object": ("plain", ["--with", "discovery", "--foreground", "77"], ["none of 12 masks", "foreground"]),
     "no such layer": ("plain", ["--with", "knn", "--layers", "7"], ["layer 7", "0 … 2"]),
     "layers of words": ("plain", ["--with", "knn", "--layers", "first"], ["layers is first"]),
     "half a patch": ("plain", ["--with", "segmentation", "--size", "36"], ["36", "32"]),

@@ -11,7 +11,16 @@ from layout_cases import SIZE, numbers, sample, write_ade20k, write_coco, write_
 from PIL import Image
 from pyarrow import parquet
 
-from wellcond.data.annotations import box_field, boxes_of, check_mask, in_order, mask_field, mask_of, matching
+from wellcond.data.annotations import (
+    box_field,
+    boxes_of,
+    check_boxes,
+    check_mask,
+    in_order,
+    mask_field,
+    mask_of,
+    matching,
+)
 from wellcond.data.fingerprints import fingerprint
 from wellcond.data.generated import GeneratedSource
 from wellcond.data.splits import open_split
@@ -194,6 +203,17 @@ def test_boxes_as_sizes_and_wrong_ones():
         boxes_of([1, 2, 3], "a")
     with pytest.raises(ValueError, match=r"a box of a is \[8\.0, 0\.0, 3\.0, 3\.0\], which ends before it begins"):
         boxes_of(np.array([[0, 0, 1, 1], [8, 0, 3, 3]]), "a")  # of VOC or COCO, whose form is known
+
+
+def test_boxes_beside_the_picture_or_in_shares_of_it():
+    pixels = np.zeros((10, 20, 3), np.uint8)
+    check_boxes(np.array([[0.5, 0.5, 1.5, 2.0], [0, 0, 1, 1]]), pixels, "a")
+    check_boxes(np.array([[0.0, 0.0, 1.0, 1.0]]), pixels, "a")  # one pixel
+    check_boxes(np.zeros((0, 4)), pixels, "a")
+    with pytest.raises(ValueError, match=r"a box of a is \[0\.1, 0\.1, 0\.6, 1\.0\], shares of .*; give .* pixels"):
+        check_boxes(np.array([[0.1, 0.1, 0.6, 1.0]]), pixels, "a")
+    with pytest.raises(ValueError, match=r"outside the picture of 20 × 10 px"):
+        check_boxes(np.array([[30.0, 1, 40, 3]]), pixels, "a")
 
 
 def test_numbers_that_are_none():

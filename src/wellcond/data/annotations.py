@@ -113,6 +113,10 @@ def boxes_of(
 def check_boxes(boxes: NDArray[np.float64], pixels: NDArray[np.uint8], name: str) -> None:
     """ValueError if a box lies beside its picture: of another picture, of another size, or in another form."""
     height, width = pixels.shape[:2]
+    if len(boxes) and boxes.max() <= 1 and (boxes % 1).any():
+        raise ValueError(
+            f"a box of {name} is {boxes[0].tolist()}, shares of the picture's sides; give x0, y0, x1, y1 in its pixels"
+        )
     beside = (boxes[:, :2] > [width, height]).any(1) | (boxes[:, 2:] < 0).any(1)
     if beside.any():
         raise ValueError(
