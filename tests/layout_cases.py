@@ -48,7 +48,8 @@ def write_voc(root: Path, train: int = 4, val: int = 3) -> Path:
         (root / "ImageSets" / kind / "train.txt").write_text("\n".join(names[:train]) + "\n")
         (root / "ImageSets" / kind / "val.txt").write_text("\n".join(names[train:]) + "\n")
     (root / "ImageSets" / "Main" / "trainval.txt").write_text("\n".join(names) + "\n")
-    (root / "ImageSets" / "Main" / "cat_val.txt").write_text("\n".join(f"{name} -1" for name in names[train:]) + "\n")
+    cats = [f"{name} {there:>2}" for name, there in zip(names[train:], (1, -1, 0), strict=False)]  # 0: difficult
+    (root / "ImageSets" / "Main" / "cat_val.txt").write_text("\n".join(cats) + "\n")
     return root
 
 

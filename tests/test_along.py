@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow
 import pytest
 import torch
+from layout_cases import write_voc
 from PIL import Image
 from pyarrow import parquet
 from training_cases import final, finish, run, start
@@ -185,6 +186,7 @@ MISTAKES = {
         ["--along.judges", "segmentation", "--along.size", "20"],
         ["20", "patches", "the nearest --along.size"],
     ),
+    "less than a patch": (["--along.judges", "discovery", "--along.size", "4"], ["size is 4", "--along.size"]),
     "no mask value": (["--along.judges", "segmentation", "--along.void", "256"], ["along.void holds 256", "0 … 255"]),
     "none either": (["--along.foreground", "-1"], ["along.foreground holds -1", "0 … 255"]),
     "no keys": (["--along.judges", "discovery", "--model.name", "convmixer_tiny", "--model.options"], ["keys"]),
@@ -200,6 +202,17 @@ def test_mistakes_are_told_before_there_is_a_run(name, cache, tmp_path, capsys):
     assert main(["train", recipe, *common, *words]) == 2
     err = capsys.readouterr().err.strip().splitlines()[-1]
     assert all(word in err for word in needed), err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_broken_mask_is_told_before_there_is_a_run(cache, tmp_path, capsys):
+    """Not after so many epochs, when the judge first looks at it."""
+    root = write_voc(tmp_path / "VOC2012")
+    Image.new("L", (7, 9)).save(root / "SegmentationClass" / "2012_000005.png")
+    words = ["--data", "procedural:16", "--data.cache", str(cache), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    words += ["--batch-size", "8", "--along.judges", f"segmentation={root}"]
+    assert main(["train", "procedural-mae", *words]) == 2
+    assert "along.judges: the mask of 2012_000005.jpg is 7 × 9 px" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -213,6 +213,8 @@ def test_collapse_is_told_and_explained():
     assert told(0.998 * most, 0.09, epoch=5) is None  # about to come apart
     assert told(0.998 * most, 0.09, epoch=6) == flat.replace("6.908 is", "6.894 is")
     assert told(0.97 * most, 0.1, epoch=19) is None
+    student = told(0.998 * most, 0.1, epoch=19, teacher_entropy=0.9 * most)  # the teacher's are not flat: no such word
+    assert student is not None and "the student's are flat" in student and "teacher's are flat" not in student
     same = told(1.5 * most, 0.001)  # sharp and the same for all, ahead of its centre
     assert same is not None and "every picture the same answer" in same and "raise dino.teacher_temperature" in same
     early = told(1.01 * most, 0.001, teacher_entropy=0.999 * most)  # a student that is not yet as flat as its teacher

@@ -15,6 +15,7 @@ import torch
 from layout_cases import write_ade20k, write_voc
 from PIL import Image
 from pyarrow import parquet
+from rich.console import Console
 
 import wellcond
 from wellcond import recipes
@@ -23,7 +24,9 @@ from wellcond.config import to_json
 from wellcond.data.procedural import procedural
 from wellcond.evaluation import JUDGES, Backbone, Scene, Settings, Subject
 from wellcond.evaluation.scenes import by_size, stacked
-from wellcond.judging import parse
+from wellcond.judging import _tables, parse
+from wellcond.judging.album import Album
+from wellcond.judging.drawing import as_colours
 from wellcond.runs import Run
 from wellcond.training import build_model, train
 
@@ -231,6 +234,7 @@ def place(runs, tmp_path_factory) -> Path:
 
 
 BAD = {
+    "a size under a patch": ("plain", ["--with", "pca", "--size", "4"], ["size is 4", "patch of 8 × 8", "--size"]),
     "masks of another size": ("plain", ["--with", "discovery", "--data", "voc"], ["2012_000004", "7 × 9", "40 × 40"]),
     "segments of another size": ("plain", ["--with", "segmentation", "--data", "voc"], ["2012_000004", "7 × 9"]),
     "more classes": (
@@ -244,6 +248,7 @@ BAD = {
     "no keys": ("mixer", ["--with", "discovery"], ["no attention keys", "depthwise convolution"]),
     "smaller than a patch": ("plain", ["--with", "discovery", "--data", "tiny"], ["40 × 6", "patch of 8 × 8"]),
     "boxes that are sizes": ("plain", ["--with", "discovery", "--data", "sized"], ["--boxes sizes"]),
+    "no such object": ("plain", ["--with", "discovery", "--foreground", "77"], ["none of 12 masks", "foreground"]),
     "no such layer": ("plain", ["--with", "knn", "--layers", "7"], ["layer 7", "0 … 2"]),
     "layers of words": ("plain", ["--with", "knn", "--layers", "first"], ["layers is first"]),
     "half a patch": ("plain", ["--with", "segmentation", "--size", "36"], ["36", "32"]),
@@ -320,3 +325,23 @@ def test_the_gpu_finds_what_the_cpu_finds(runs, capsys):
         found[device] = values(runs["plain"])
     for judge in ("knn", "discovery", "pca", "segmentation"):
         assert found["cuda"][judge] == pytest.approx(found["cpu"][judge], abs=10)  # bf16 here and there
+
+
+def test_tables_of_a_deep_model_fit_a_narrow_window(capsys):
+    """Layers run downwards: no number is cut off in 80 columns, whatever the depth."""
+    deep = {"top1": 12.34, **{f"top1@{layer}": 50 + layer / 8 for layer in range(23)}, "k": 20}
+    found = {"knn": deep, "accuracy": {"top1": 43.21}}
+    Console(width=80, highlight=False).print(*_tables(Album(name="a", data="b", num_layers=24, values=found)))
+    out = capsys.readouterr().out
+    assert "…" not in out and all(f"{50 + layer / 8:.2f}" in out for layer in range(23))
+    assert "12.34" in out and "43.21" in out and max(map(len, out.splitlines())) <= 80
+
+
+def test_a_pca_map_lies_over_its_picture_not_over_the_padding():
+    """A picture of 20 × 12 px, in patches of 8: three columns cover 24 px, two rows 16."""
+    colours = np.zeros((2, 3, 3))
+    colours[0, 0], colours[1, 2] = (1, 0, 0), (0, 0, 1)
+    shown = as_colours(colours, np.zeros((12, 20, 3), np.uint8), (8, 8))
+    assert shown.shape == (96, 160, 3)  # eight times the picture
+    assert (shown[:64, :64] == (255, 0, 0)).all() and (shown[64:, 128:] == (0, 0, 255)).all()
+    assert not shown[:64, 64:].any() and not shown[64:, :128].any()

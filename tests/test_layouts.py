@@ -11,7 +11,16 @@ from layout_cases import SIZE, numbers, sample, write_ade20k, write_coco, write_
 from PIL import Image
 from pyarrow import parquet
 
-from wellcond.data.annotations import box_field, boxes_of, check_mask, in_order, mask_field, mask_of, matching
+from wellcond.data.annotations import (
+    box_field,
+    boxes_of,
+    check_boxes,
+    check_mask,
+    in_order,
+    mask_field,
+    mask_of,
+    matching,
+)
 from wellcond.data.fingerprints import fingerprint
 from wellcond.data.generated import GeneratedSource
 from wellcond.data.splits import open_split
@@ -47,7 +56,8 @@ def test_voc(tmp_path):
 def test_a_list_of_voc_names_its_pictures(tmp_path):
     root = write_voc(tmp_path)
     assert len(opened(root / "ImageSets" / "Main" / "trainval.txt")) == 7
-    assert len(opened(root / "ImageSets" / "Main" / "cat_val.txt", "train")) == 3  # with a second column
+    cats = opened(root / "ImageSets" / "Main" / "cat_val.txt", "train")  # a list of a class: -1 is "not here"
+    assert [path.stem for path in cats.paths] == ["2012_000004", "2012_000006"]
     (root / "SegmentationClass" / "2012_000000.png").unlink()
     source = opened(root / "ImageSets" / "Main" / "trainval.txt")
     assert source.fields == ("boxes",)  # masks only where all have one
@@ -142,6 +152,9 @@ def test_mistakes_name_the_file(tmp_path):
     (coco / "empty.txt").write_text("\n")
     with pytest.raises(ValueError, match="names no pictures"):
         opened(coco / "empty.txt")
+    (coco / "empty.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"empty\.txt' is no list of pictures"):
+        opened(coco / "empty.txt")
     with pytest.raises(ValueError, match="val2017"):
         opened(coco)
     (coco / "annotations" / "instances_train2014.json").write_text("{}")
@@ -188,6 +201,19 @@ def test_boxes_as_sizes_and_wrong_ones():
         boxes_of([[50, 60, 7, 8]], "a")
     with pytest.raises(ValueError, match="four numbers"):
         boxes_of([1, 2, 3], "a")
+    with pytest.raises(ValueError, match=r"a box of a is \[8\.0, 0\.0, 3\.0, 3\.0\], which ends before it begins"):
+        boxes_of(np.array([[0, 0, 1, 1], [8, 0, 3, 3]]), "a")  # of VOC or COCO, whose form is known
+
+
+def test_boxes_beside_the_picture_or_in_shares_of_it():
+    pixels = np.zeros((10, 20, 3), np.uint8)
+    check_boxes(np.array([[0.5, 0.5, 1.5, 2.0], [0, 0, 1, 1]]), pixels, "a")
+    check_boxes(np.array([[0.0, 0.0, 1.0, 1.0]]), pixels, "a")  # one pixel
+    check_boxes(np.zeros((0, 4)), pixels, "a")
+    with pytest.raises(ValueError, match=r"a box of a is \[0\.1, 0\.1, 0\.6, 1\.0\], shares of .*; give .* pixels"):
+        check_boxes(np.array([[0.1, 0.1, 0.6, 1.0]]), pixels, "a")
+    with pytest.raises(ValueError, match=r"outside the picture of 20 × 10 px"):
+        check_boxes(np.array([[30.0, 1, 40, 3]]), pixels, "a")
 
 
 def test_numbers_that_are_none():

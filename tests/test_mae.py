@@ -317,7 +317,14 @@ def test_a_mask_that_shows_nothing_is_refused():
             "objective mae has no classes, but .* is 10; use 0",
         ),
         (lambda c: replace(c, model=replace(c.model, patch_size=None)), "needs model.patch_size"),
-        (lambda c: replace(c, model=replace(c.model, patch_size=5)), "a divisor of 32 pixels, and it is 5"),
+        (
+            lambda c: replace(c, model=replace(c.model, patch_size=5)),
+            "a divisor of 32 pixels, and it is 5; say it, for example 16",
+        ),
+        (
+            lambda c: replace(c, model=replace(c.model, image_size=36), data=replace(c.data, image_size=36)),
+            "example 12",
+        ),
         (
             lambda c: replace(c, objective="supervised", mae=MAEConfig(mask=0.5)),
             "mae has options, but the objective is",

@@ -189,6 +189,14 @@ def test_the_dense_loss_is_taken_in_pixels_without_void():
     assert float(segmentation._loss(head(tokens).detach(), torch.full_like(masks, 255))) == 0
 
 
+def test_a_dense_head_that_could_learn_nothing_is_none():
+    batches: Any = [(torch.randn(2, 2, 3, 3), torch.full((2, 6, 6), 255))]
+    with pytest.raises(ValueError, match="masks of all training pictures are void"):
+        segmentation.train_heads(lambda x: {"a": x}, batches, 3, segmentation.Schedule(epochs=1))
+    batches.append((torch.randn(2, 2, 3, 3), torch.zeros(2, 6, 6, dtype=torch.int64)))
+    assert segmentation.train_heads(lambda x: {"a": x}, batches, 3, segmentation.Schedule(epochs=1))
+
+
 @pytest.mark.parametrize("shape", [(30, 8), (9, 40)], ids=["tall", "wide"])
 def test_components_are_those_of_an_svd(shape):
     X = torch.randn(4, *shape)

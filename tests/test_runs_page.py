@@ -196,6 +196,27 @@ def test_data_that_is_gone_costs_no_page(tmp_path):
     assert "What is missing" in titles(page)
 
 
+def test_a_run_without_labels_has_no_accuracy_and_shows_its_teacher(tmp_path):
+    path = write_run(tmp_path / "dino", config(), probes=False)
+    rows = [
+        {
+            "kind": "train",
+            "step": 5,
+            "epoch": 1,
+            "lr": 0.1,
+            "loss": 5.0,
+            "teacher_spread": 0.25,
+            "teacher_entropy": 4.0,
+        },
+        {"kind": "eval", "step": 10, "epoch": 1, "val_loss": 4.5, "images": 20},
+    ]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page, _ = page_of(path)
+    assert "Accuracy" not in titles(page) and item(page, "Validation", report.Figure).data[0]["y"] == [4.5]
+    drawn = [line["y"] for line in item(page, "Training", report.Figure).data]
+    assert [0.25] in drawn and [4.0] in drawn
+
+
 def test_runs_without_probes_and_without_an_epoch(tmp_path):
     plain = write_run(tmp_path / "plain", config(), probes=False)
     page, _ = page_of(plain)

@@ -187,9 +187,11 @@ class TrainConfig:
                 f"objective {objective} has no classes, but model.num_classes is {model.num_classes}; use 0"
             )
         if model.patch_size is None or model.image_size % model.patch_size:
+            side = model.image_size
+            fitting = max((p for p in range(1, min(16, side // 2) + 1) if side % p == 0), default=1)
             raise ValueError(
-                f"objective {objective} needs model.patch_size, a divisor of {model.image_size} pixels, "
-                f"and it is {model.patch_size}; say it, for example 16"
+                f"objective {objective} needs model.patch_size, a divisor of {side} pixels, and it is "
+                f"{model.patch_size}; say it, for example {fitting}"
             )
         if objective == "mae" and (augment.mixup or augment.cutmix or augment.smoothing):
             raise ValueError(

@@ -88,7 +88,10 @@ def boxes_of(
     if isinstance(value, np.ndarray):
         if not np.isfinite(value).all():
             raise ValueError(f"the boxes of {name} are {value.tolist()}; give four numbers for each")
-        return value.astype(np.float64).reshape(-1, 4)
+        boxes = value.astype(np.float64).reshape(-1, 4)
+        if (turned := (boxes[:, 2:] < boxes[:, :2]).any(1)).any():
+            raise ValueError(f"a box of {name} is {boxes[turned][0].tolist()}, which ends before it begins; mend it")
+        return boxes
     if isinstance(value, dict):
         value = value.get("bbox", value.get("boxes"))
     elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
@@ -110,6 +113,10 @@ def boxes_of(
 def check_boxes(boxes: NDArray[np.float64], pixels: NDArray[np.uint8], name: str) -> None:
     """ValueError if a box lies beside its picture: of another picture, of another size, or in another form."""
     height, width = pixels.shape[:2]
+    if len(boxes) and boxes.max() <= 1 and (boxes % 1).any():
+        raise ValueError(
+            f"a box of {name} is {boxes[0].tolist()}, shares of the picture's sides; give x0, y0, x1, y1 in its pixels"
+        )
     beside = (boxes[:, :2] > [width, height]).any(1) | (boxes[:, 2:] < 0).any(1)
     if beside.any():
         raise ValueError(

@@ -26,7 +26,8 @@ def open_half(root: Path, half: str) -> LaidOut:
 
 def open_list(root: Path, listed: Path) -> LaidOut:
     """The pictures of a list; with masks where each of them has one, or should: where it is a list of Segmentation."""
-    names = [line.split()[0] for line in lines_of(listed)]  # lists of a class have a second column
+    # lists of a class name all pictures, with a second column: -1 where it is not there
+    names = [line.split()[0] for line in lines_of(listed) if line.split()[1:] != ["-1"]]
     title = f"voc:{root.resolve().name}/{listed.parent.name}/{listed.stem}"
     pictures = existing([root / "JPEGImages" / f"{name}.jpg" for name in names], title)
     masks, annotations = root / "SegmentationClass", root / "Annotations"
@@ -49,7 +50,7 @@ def boxes_in_xml(folder: Path, picture: Path) -> NDArray[np.float64]:
         tree = ElementTree.parse(path)
         corners = [
             [float(found.findtext(name, "?")) for name in ("xmin", "ymin", "xmax", "ymax")]
-            for found in tree.iterfind("object/bndbox")
+            for found in tree.iterfind("object/bndbox")  # in 2012 some people are marked by a point instead
         ]
     except (OSError, ElementTree.ParseError, ValueError) as error:
         raise ValueError(f"the boxes of {picture.name} cannot be read from {str(path)!r}: {error}") from None

@@ -28,6 +28,7 @@ class Score:
     boxed: int = 0
     overlap: float = 0.0
     masked: int = 0
+    objects: int = 0  # masks that hold one
     tied: int = 0
     pictures: int = 0
 
@@ -60,9 +61,10 @@ def add(score: Score, cut: Cut, scenes: Sequence[Scene], patch_size: tuple[int, 
             score.hits += bool(box_iou(box[None].double(), scene.boxes.double()).max() >= ENOUGH)
             score.boxed += 1
         if scene.mask is not None and (known := scene.mask.numpy() != VOID).any():
-            found = object_mask(component, scene, patch_size)
-            score.overlap += mask_iou(found[known], scene.mask.numpy()[known] > 0)
+            found, truth = object_mask(component, scene, patch_size), scene.mask.numpy() > 0
+            score.overlap += mask_iou(found[known], truth[known])
             score.masked += 1
+            score.objects += bool(truth[known].any())
     score.tied += int(cut.tied.sum())
     score.pictures += len(scenes)
     return boxes

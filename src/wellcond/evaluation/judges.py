@@ -104,6 +104,10 @@ def judge_discovery(subject: Subject) -> Iterator[tuple[str, float]]:
             raise ValueError("there are no pictures to discover objects in; check the validation source")
         if not score.boxed and not score.masked:
             raise ValueError(f"none of {score.pictures} pictures has a box or a mask; give a set in which some have")
+        if score.masked and not score.objects:
+            raise ValueError(
+                f"none of {score.masked} masks holds an object; look at which of their values are the foreground"
+            )
         for what, value in score.values().items():
             yield _name(what, layer, backbone), value
     yield "images", scores[layers[-1]].pictures

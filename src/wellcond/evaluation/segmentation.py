@@ -57,10 +57,10 @@ def train_heads(read: Read, batches: Batches, num_classes: int, schedule: Schedu
     """One head for each name that `read` gives, all on the same batches; each as if it were alone."""
     heads: dict[Name, Head] = {}
     optimizer: torch.optim.Optimizer | None = None
-    total, step = schedule.epochs * len(batches), 0
+    total, step, known = schedule.epochs * len(batches), 0, False
     for _ in range(schedule.epochs):
         for images, masks in batches:
-            tokens = read(images)
+            tokens, known = read(images), known or bool((masks != VOID).any())
             if optimizer is None:
                 heads = {name: Head(x.shape[1], num_classes).to(x).train() for name, x in tokens.items()}
                 parameters = [p for head in heads.values() for p in head.parameters()]
@@ -73,6 +73,8 @@ def train_heads(read: Read, batches: Batches, num_classes: int, schedule: Schedu
                 loss.backward()
             optimizer.step()
             step += 1
+        if heads and not known:
+            raise ValueError("the masks of all training pictures are void; look at what is void, or give others")
     if not heads:
         raise ValueError("there are no images to train a segmentation probe on; check the training source")
     return {name: head.eval() for name, head in heads.items()}

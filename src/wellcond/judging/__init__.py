@@ -52,7 +52,9 @@ def run(command: EvaluateCommand) -> None:
         rows += _judge(command, directory, subject, album, step)
         albums.append(album)
         if not command.json:
-            Console(highlight=False).print(_table(album, f"{path}, step {step}, on {album.data}"))
+            console = Console(highlight=False)
+            console.print(f"{path}, step {step}, on {album.data}", markup=False, soft_wrap=True)
+            console.print(*_tables(album), sep="\n")
             print(f"→ {path / 'evaluation.json'}")
     page = _page(command, albums)
     if command.json:
@@ -85,19 +87,29 @@ def _judge(
     return rows
 
 
-def _table(album: "Album", title: str) -> Table:
-    """A column for each layer; numbers that belong to none stand under the last."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+def _tables(album: "Album") -> list[Table]:
+    """One of all numbers of the last layer; of several layers one for each judge, layers downwards, so that it stays
+    readable in a narrow window however deep the model is. Numbers that belong to no layer stand beside the last."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for judge, values in album.values.items():
         for key, value in values.items():
             what, _, layer = key.partition("@")
-            found.setdefault((judge, what), {})[layer] = value
-    layers = sorted({layer for row in found.values() for layer in row if layer}, key=int)
-    shown = Table("judge", "what", *(f"layer {layer}" for layer in layers), "last" if layers else "value", title=title)
-    for (judge, what), row in found.items():
-        cells = (row.get(layer) for layer in (*layers, ""))
-        shown.add_row(judge, what, *("" if cell is None else _cell(cell) for cell in cells))
-    return shown
+            found.setdefault(judge, {}).setdefault(what, {})[layer] = value
+    layers = sorted({layer for named in found.values() for row in named.values() for layer in row if layer}, key=int)
+    if not layers:
+        shown = Table("judge", "what", "value")
+        for judge, named in found.items():
+            for what, row in named.items():
+                shown.add_row(judge, what, _cell(row[""]))
+        return [shown]
+    tables = []
+    for judge, named in found.items():
+        tables.append(shown := Table(judge, *named))
+        for layer in (*layers, ""):
+            cells = ["" if (cell := row.get(layer)) is None else _cell(cell) for row in named.values()]
+            if any(cells):
+                shown.add_row(f"layer {layer}" if layer else "last", *cells)
+    return tables
 
 
 def _cell(value: float) -> str:

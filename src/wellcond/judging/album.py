@@ -25,6 +25,7 @@ class Album:
     name: str
     data: str
     num_layers: int
+    patch_size: tuple[int, int] = (1, 1)
     values: dict[str, dict[str, float]] = field(default_factory=dict)
     scenes: list[Sight] = field(default_factory=list)
     squares: list[Sight] = field(default_factory=list)

@@ -52,11 +52,15 @@ def with_classes(pixels: Pixels, classes: NDArray) -> Pixels:
     return np.where((numbers > 0)[..., None], tinted, 0.6 * shown).astype(np.uint8)
 
 
-def as_colours(colours: NDArray, pixels: Pixels) -> Pixels:
-    """(h, w, 3) in 0 … 1, patches as squares, at the size of the picture."""
+def as_colours(colours: NDArray, pixels: Pixels, patch_size: tuple[int, int]) -> Pixels:
+    """(h, w, 3) in 0 … 1, patches as squares, at the size of the picture; what covers its padding is left out."""
     shown, _ = small(pixels)
-    size = (shown.shape[1], shown.shape[0])
-    return np.asarray(Image.fromarray((255 * colours).round().astype(np.uint8)).resize(size, Image.Resampling.NEAREST))
+    rows, columns = (
+        number * side / (-(-side // patch) * patch)
+        for number, side, patch in zip(colours.shape, pixels.shape, patch_size, strict=False)
+    )
+    map_ = Image.fromarray((255 * colours).round().astype(np.uint8))
+    return np.asarray(map_.resize((shown.shape[1], shown.shape[0]), Image.Resampling.NEAREST, (0, 0, columns, rows)))
 
 
 def fitted(numbers: Pixels, like: Pixels) -> Pixels:

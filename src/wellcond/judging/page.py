@@ -78,7 +78,7 @@ def curves(albums: Sequence[Album]) -> list[report.Figure]:
     return figures
 
 
-Draw = Callable[[Sight, Any], np.ndarray]
+Draw = Callable[[Album, Sight, Any], np.ndarray]
 
 
 def _shown(albums: Sequence[Album], what: str, title: str, draw: Draw, where: str, text: str) -> list[report.Section]:
@@ -110,23 +110,23 @@ def _versions(
         if there is None:
             pixels, note = np.zeros_like(drawing.small(sight.pixels)[0]), "not judged"
         else:
-            pixels, note = draw(sight, there[1]), "multi-scale" if there[0] == MULTI else f"layer {there[0]}"
+            pixels, note = draw(album, sight, there[1]), "multi-scale" if there[0] == MULTI else f"layer {there[0]}"
         when = {"layer": option} if len(layers) > 1 else {}
         found.append(report.Picture(pixels=pixels, title=_short(album.name), note=note, when=when))
     return found
 
 
-def _object(sight: Sight, value: Any) -> np.ndarray:
+def _object(album: Album, sight: Sight, value: Any) -> np.ndarray:
     box, mask = value
     return drawing.with_object(sight.pixels, box, mask, [] if sight.boxes is None else sight.boxes)
 
 
-def _segments(sight: Sight, value: Any) -> np.ndarray:
+def _segments(album: Album, sight: Sight, value: Any) -> np.ndarray:
     return drawing.with_classes(sight.pixels, value)
 
 
-def _colours(sight: Sight, value: Any) -> np.ndarray:
-    return drawing.as_colours(value, sight.pixels)
+def _colours(album: Album, sight: Sight, value: Any) -> np.ndarray:
+    return drawing.as_colours(value, sight.pixels, album.patch_size)
 
 
 def _truth(sight: Sight, what: str) -> np.ndarray:

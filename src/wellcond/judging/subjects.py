@@ -57,7 +57,7 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     if asked - {"accuracy"}:
         backbone = Backbone(model, pool=command.pool)
         backbone.layers(command.chosen_layers)
-        album = replace(album, num_layers=backbone.num_layers)
+        album = replace(album, num_layers=backbone.num_layers, patch_size=backbone.patch_size)
         subject = annotated(replace(subject, show=album.show), backbone, pictures, command, asked)
         _fill(album, subject, command, config.data)
     return subject, album, step

@@ -134,9 +134,15 @@ class DINO(Objective):
             return None
         same, flat = spread is not None and spread <= SAME, abs(loss - most) <= FLAT * most
         if flat and (same or epoch > epochs / 4):
+            student = entropy is not None and entropy < (1 - FLAT) * most and not same
+            whose = (
+                "the student's are flat, though the teacher's differ; lower dino.student_temperature, or train longer"
+                if student
+                else "the teacher's are flat; lower dino.teacher_temperature or optim.lr, or warm up longer"
+            )
             return (
                 f"DINO has collapsed: its loss {loss:.3f} is that of answers that say nothing, ln(dino.out_dim) = "
-                f"{most:.3f}: the teacher's are flat; lower dino.teacher_temperature or optim.lr, or warm up longer"
+                f"{most:.3f}: {whose}"
             )
         if same and entropy is not None and entropy >= (1 - FLAT) * most:  # the student is still elsewhere
             return (

@@ -112,8 +112,9 @@ def _runs(stories: Sequence[Story], groups: Sequence[Group]) -> list[report.Sect
 
 
 def _curves(groups: Sequence[Group]) -> list[report.Section]:
+    labelled = any("top1" in row for g in groups for story in g.stories for row in story.evals)
     figures = {
-        "Accuracy": curves.accuracy(groups),
+        "Accuracy" if labelled else "Validation": curves.accuracy(groups),
         "Judges along the way": curves.judges(groups),
         "Training": curves.training(groups),
     }

@@ -12,7 +12,10 @@ from wellcond.runs_page.groups import WIDTH, Group
 from wellcond.runs_page.reading import Line, Story, number
 
 Points = dict[int, float]  # step → value
-TRAIN = {"loss": "training loss", "grad_norm": "norm of the gradient", "lr": "learning rate"}
+TRAIN = {
+    "loss": "training loss", "grad_norm": "norm of the gradient", "lr": "learning rate",
+    "teacher_spread": "teacher: difference of answers (nats)", "teacher_entropy": "teacher: entropy (nats)",
+}  # fmt: skip
 EVAL = {"top1": "top-1 (%)", "top5": "top-5 (%)", "val_loss": "validation loss"}
 VIEWS = ("mean over seeds", "every run")
 

@@ -21,7 +21,8 @@ from wellcond.spectral import eigen
 
 Apply = Callable[[Tensor], Tensor]  # rows (B, b, n) → rows (B, b, n) times M
 BLOCK = 2
-FIRST_LOOK = 7  # products before the first look at the convergence; then after each
+FIRST_LOOK = 7  # products before the first look at the convergence
+LOOK_AGAIN = 6  # after a sixth more: a look is a dense problem of the basis, which soon costs more than a product
 MOST = 160  # vectors in the basis
 _GONE = 500  # times eps: a vector whose part outside the basis is this short holds nothing new
 _NOISE = 8  # times eps: a residual this small is rounding
@@ -53,7 +54,7 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-8, m
     T = known.new_empty(B, most, most)
     V[:, :k] = known
     real = torch.zeros(B, most, dtype=torch.bool, device=known.device)
-    rest, low, step = _start(known), k, 0
+    rest, low, step, look = _start(known), k, 0, FIRST_LOOK
     rest = _outside(rest, V[:, :k])
     while True:
         block, fresh = _orthonormal(rest)
@@ -65,7 +66,8 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-8, m
         rest = _outside(product - along @ V[:, :high], V[:, :high])
         step += 1
         full = high + block.shape[1] > most
-        if full or step >= FIRST_LOOK:
+        if full or step >= look:
+            look = step + max(1, step // LOOK_AGAIN)
             found = _ritz(V[:, k:high], T[:, k:high, k:high], real[:, k:high], rest, tolerance)
             if full or bool(found.converged.all()):
                 return found

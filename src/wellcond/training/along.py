@@ -9,7 +9,7 @@ GPU may add in another order and differ in the last digits, also where training 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from wellcond.config import TrainConfig
 from wellcond.config.along import TITLES
 from wellcond.data.progress import silent
 from wellcond.evaluation import JUDGES, Backbone, Settings, Subject
+from wellcond.training.annotated import Squares
 from wellcond.training.models import build_model
 from wellcond.training.pictures import Pictures
 from wellcond.training.step import DTYPES
@@ -47,7 +48,11 @@ class Along:
         try:
             if judges & PROBING:
                 pictures.check_halves()
-            return annotated(subject, Backbone(model), pictures, along, judges)
+            subject = annotated(subject, Backbone(model), pictures, along, judges)
+            if "segmentation" in judges:
+                for half in ("train", "val"):
+                    cast(Squares, subject.segments(half)).decode()
+            return subject
         except ValueError as error:
             raise ValueError(f"along.judges: {error}") from None
 

@@ -174,8 +174,8 @@ class Squares:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         waiting: list[tuple[NDArray[np.uint8], Mask]] = []
-        if self.rng is not None and self._fits and len(self.kept) < len(self.chosen):
-            deque(self.squares(), maxlen=0)
+        if self.rng is not None:
+            self.decode()
         for one in self.squares() if self.rng is None or not self._fits else self._shuffled(self.rng):
             waiting.append(one)
             if len(waiting) == self.batch_size:
@@ -183,6 +183,11 @@ class Squares:
                 waiting = []
         if waiting:
             yield self._batch(waiting)
+
+    def decode(self) -> None:
+        """All of them now, where memory holds them: what is wrong with a picture is told before the work."""
+        if self._fits and len(self.kept) < len(self.chosen):
+            deque(self.squares(), maxlen=0)
 
     @property
     def _fits(self) -> bool:

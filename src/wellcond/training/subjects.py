@@ -64,6 +64,11 @@ def annotated(
         pictures.tell_of_one_half(learning)
     if "discovery" in asked:
         backbone.check_keys()
+    if looking.size is not None and looking.size < max(backbone.patch_size):
+        raise ValueError(
+            f"size is {looking.size}, smaller than a patch of {backbone.patch_size[1]} × {backbone.patch_size[0]} px; "
+            f"choose a larger {pictures.spelled('size')}"
+        )
     view = View(
         mean=data.mean, std=data.std, size=looking.size, square=_only_size(backbone), foreground=looking.foreground,
         void=looking.void, boxes=looking.boxes, where=looking.where, progress=pictures.progress,
