@@ -3,10 +3,10 @@
     condition  ``condition_number`` against ``torch.linalg.svdvals``
     map        ``spectral_map``, exact and fast, against ``torch.linalg.svd`` and a product
     eigen      the batched symmetric eigensolver against ``torch.linalg.eigh``
-    limits     the first two where the CPU can win nothing, so without a bar: a few matrices so small that calls cost
-               more than LAPACK, and float64, whose SVD is torch's own
+    limits     the first two where the CPU can win little, so without a bar: a few matrices so small that calls cost
+               more than LAPACK, and float64, whose SVD is LAPACK's as torch's is
 
-On CUDA: 256 token matrices of 197 × 768; on the CPU: 8 matrices of each of several shapes, and single ones.
+256 token matrices of 197 × 768; on the CPU also 8 matrices of each of several shapes, and single ones.
 """
 
 from typing import Any
@@ -21,7 +21,8 @@ SEED = 0
 CPU_SHAPES = [(64, 192), (196, 768), (257, 192), (197, 768), (256, 48)]
 CPU_SINGLE = [(197, 192), (17, 48)]  # the hard cases for a Gram matrix: one matrix, nearly square, tiny
 LIMITS_FLOAT32 = [(4, (16, 48)), (1, (16, 48)), (1, (4, 12))]
-LIMITS_FLOAT64 = [(8, (197, 768)), (8, (64, 192)), (1, (197, 192)), (1, (17, 48))]
+LIMITS_FLOAT64 = [(8, (197, 768)), (8, (64, 192)), (8, (257, 192)), (1, (197, 192)), (1, (17, 48))]
+MANY = (256, (197, 768))
 
 
 def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: str = "at most", **where: Any) -> Bar:
@@ -83,8 +84,9 @@ def _sizes(part: str, config: BenchConfig) -> list[tuple[int, tuple[int, int]]]:
     if part == "limits":
         return LIMITS_FLOAT32 + LIMITS_FLOAT64
     if config.device == "cpu":
-        return [(8, shape) for shape in CPU_SHAPES] + [(1, shape) for shape in CPU_SINGLE]
-    return [(256, (196, 768)), (1024, (64, 192))] if part == "eigen" else [(256, (197, 768))]
+        few = [(8, shape) for shape in CPU_SHAPES] + [(1, shape) for shape in CPU_SINGLE]
+        return few if part == "eigen" else [*few, MANY]
+    return [(256, (196, 768)), (1024, (64, 192))] if part == "eigen" else [MANY]
 
 
 def _repeats(config: BenchConfig, num_entries: int) -> Any:
@@ -94,8 +96,8 @@ def _repeats(config: BenchConfig, num_entries: int) -> Any:
     if config.quick:
         return Repeats(rounds=3, torch_every=1, num_checked=2)
     if config.device == "cpu":
-        tiny = num_entries < 10_000
-        rounds, in_a_row = (101, 20) if tiny else (21, 1)
+        tiny, many = num_entries < 10_000, num_entries > 10_000_000
+        rounds, in_a_row = (101, 20) if tiny else (5 if many else 21, 1)
         return Repeats(rounds=rounds, torch_every=1, num_checked=8, in_a_row=in_a_row)
     return Repeats(rounds=30, torch_every=8, num_checked=32)
 
