@@ -71,10 +71,11 @@ def _rebuild(V: Tensor, gain: Tensor, flat: Tensor, X: Tensor) -> Tensor:
     return products.times((V * gain[..., None, :]) @ V.mT, flat).reshape(X.shape).to(X.dtype)
 
 
-def _turns(X: Matrices) -> bool:
-    """Is Xᵀ decomposed more quickly than X? LAPACK is quicker with tall matrices, and holds them column by column: rows
-    that become columns are copied as they lie, which decides where X is nearly square."""
-    return X.shape[-2] <= 1.2 * X.shape[-1]
+def _turns(X: Tensor) -> bool:
+    """Does torch decompose Xᵀ more quickly than X? LAPACK is quicker with tall matrices, but its threads only with
+    those that give them work."""
+    *_, n, d = X.shape
+    return n >= 96 and d >= 1.9 * n
 
 
 def _svd(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -180,16 +181,17 @@ def _small_rebuild(V: np.ndarray, gain: np.ndarray, flat: np.ndarray, X: Tensor)
     return found if X.dtype == torch.float32 else found.to(X.dtype)
 
 
-def _tall(rows: np.ndarray) -> np.ndarray:
-    return rows.swapaxes(-1, -2) if _turns(rows) else rows
+def _tall(X: np.ndarray) -> np.ndarray:
+    """X or Xᵀ, whichever LAPACK decomposes more quickly in one thread."""
+    return X.swapaxes(-1, -2) if X.shape[-2] < X.shape[-1] else X
 
 
 def _small_svd(X: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rows = _small_flat(X)
-    if not _turns(rows):
-        return np.linalg.svd(rows, full_matrices=False)
-    V, sigma, Uh = np.linalg.svd(_tall(rows), full_matrices=False)
-    return Uh.swapaxes(-1, -2), sigma, V.swapaxes(-1, -2)
+    U, sigma, Vh = np.linalg.svd(_tall(rows), full_matrices=False)
+    if rows.shape[-2] >= rows.shape[-1]:
+        return U, sigma, Vh
+    return Vh.swapaxes(-1, -2), sigma, U.swapaxes(-1, -2)
 
 
 def _small_join(U: np.ndarray, sigma: np.ndarray, Vh: np.ndarray, X: Tensor) -> Tensor:
