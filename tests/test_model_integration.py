@@ -1,6 +1,8 @@
 """A grayed model under the rest of PyTorch: compile, export, autocast, DDP, layouts, sizes, wrappers."""
 
 import copy
+import pickle
+import re
 from typing import Any
 
 import cases
@@ -248,6 +250,32 @@ def test_bad_images_are_refused_by_the_model(method):
     ]:
         with pytest.raises(ValueError, match=message):
             model(images)
+
+
+@pytest.mark.parametrize("family", [VIT, SWIN, PVT, CONVMIXER], ids=str)
+def test_images_that_do_not_fit_are_told_with_a_remedy(family):
+    """Where timm asserts, or unpacks: ValueError, in copies too; without graying the model is timm's again."""
+    model = wc.gray(family.create(), "dct", 0.8)
+    side = family.size
+    wrong = {
+        (2, 3, side + 1, side): (f"{side + 1}×{side}", f"to {side}×{side}"),
+        (3, side, side): (str((3, side, side)), "(batch, channels, height, width)"),
+    }
+    if family in (VIT, SWIN):
+        wrong[2, 3, 2 * side, side] = (f"{2 * side}×{side}", f"{side}×{side}", "resize")
+    for grayed in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        for shape, words in wrong.items():
+            with pytest.raises(ValueError, match=".*".join(map(re.escape, words))):
+                grayed(torch.rand(shape))
+    kinds = [type(module) for module in family.create().modules()]
+    assert [type(module) for module in wc.ungray(model).modules()] == kinds
+
+
+def test_a_padding_patch_embedding_still_pads():
+    plain = VIT.create(dynamic_img_size=True, dynamic_img_pad=True).eval()
+    model = wc.gray(copy.deepcopy(plain), "dct", 1.0)
+    images = torch.rand(1, 3, VIT.size + 1, VIT.size)
+    assert gap(model(images), plain(images)) <= BAR
 
 
 def test_training_goes_on_after_inference_mode():

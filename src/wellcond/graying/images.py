@@ -25,12 +25,8 @@ def unfold_patches(images: Tensor, patch_size: int | tuple[int, int], order: str
     check_order(order)
     if images.ndim != 4:
         raise ValueError(f"images have shape {tuple(images.shape)}; expected (batch, channels, height, width)")
+    check_divisible(images, (p, q))
     B, C, H, W = images.shape
-    if H % p or W % q or not H or not W:
-        raise ValueError(
-            f"images of {H}×{W} are not divisible into {p}×{q} patches; crop or resize them to "
-            f"{max(H // p, 1) * p}×{max(W // q, 1) * q}, or choose another patch_size"
-        )
     tiles = images.reshape(B, C, H // p, p, W // q, q)
     tiles = tiles.permute(0, 2, 4, 3, 5, 1) if order == "rows" else tiles.permute(0, 2, 4, 1, 3, 5)
     return tiles.reshape(B, (H // p) * (W // q), p * q * C)
@@ -113,6 +109,15 @@ def check_pixels(images: Tensor) -> None:
     if images.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             "images require a gradient, and graying passes none on; use images.detach() or ungray the model"
+        )
+
+
+def check_divisible(images: Tensor, patch_size: tuple[int, int]) -> None:
+    (H, W), (p, q) = images.shape[2:], patch_size
+    if H % p or W % q or not H or not W:
+        raise ValueError(
+            f"images of {H}×{W} are not divisible into {p}×{q} patches; crop or resize them to "
+            f"{max(H // p, 1) * p}×{max(W // q, 1) * q}, or choose another patch_size"
         )
 
 

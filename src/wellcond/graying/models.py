@@ -4,6 +4,8 @@ The module that reads the pixels changes its class to a grayed subclass of it an
 state-dict keys, object identity. A class is part of what `torch.compile` guards on and what `copy.deepcopy`
 copies; hooks are not guarded on, and a compiled model would go on without them.
 
+timm's patch embedding around it, which asserts, becomes one that says what is wrong with an image, and what to do.
+
 A patch embedding that is one convolution with kernel = stride takes the grayed patch matrix directly, without folding
 it back into an image; for the DCT its last product moves into the weight: (C B) W = C (B W).
 """
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from wellcond.graying.dct import Rescale, dct_coefficients
-from wellcond.graying.images import TokenGraying, check_pixels, unfold_patches
+from wellcond.graying.images import TokenGraying, check_divisible, check_pixels, unfold_patches
 from wellcond.graying.tokens import gray_tokens
 from wellcond.spectral import check_matrices
 
@@ -43,9 +45,12 @@ def gray(
     reader, patch_size = _pixel_reader(model)
     graying = TokenGraying(patch_size, method, epsilon, rescale=rescale, precision=precision, order=order)
     ungray(model)
-    reader.__class__ = _grayed_class(type(reader), _is_linear_in_patches(reader))
+    reader.__class__ = _grayed_class(_GrayedPatchConv if _is_linear_in_patches(reader) else _Grayed, type(reader))
     # not a submodule: the model's own tree of modules stays what it was
     object.__setattr__(reader, "graying", graying)
+    for module in model.modules():
+        if getattr(module, "proj", None) is reader and hasattr(module, "strict_img_size"):  # timm's PatchEmbed
+            module.__class__ = _grayed_class(_Telling, type(module))
     return model
 
 
@@ -53,12 +58,13 @@ def ungray(model: Model) -> Model:
     """Undo `gray`; returns the same object."""
     _check_module(model)
     for module in model.modules():
-        if isinstance(module, _Grayed):
+        if isinstance(module, _Changed):
             kind = type(module)
             if "original" not in vars(kind):  # torch's parametrisations put a class of their own over ours
                 raise ValueError(f"the patch embedding became a {kind.__name__} after gray; undo that first")
             module.__class__ = module.original
-            object.__delattr__(module, "graying")
+            if isinstance(vars(module).get("graying"), TokenGraying):
+                object.__delattr__(module, "graying")
     return model
 
 
@@ -78,11 +84,35 @@ def graying_of(model: nn.Module) -> TokenGraying | None:
     return next((module.graying for module in model.modules() if isinstance(module, _Grayed)), None)
 
 
-class _Grayed:
+class _Changed:
+    """Mixed into the class of a module of the patch embedding."""
+
+    mixin: type
+    original: type
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copied and pickled by the original class, which can be imported; the grayed one is made on the spot."""
+        return _empty, (self.mixin, self.original), self.__dict__
+
+
+class _Telling(_Changed):
+    """timm's patch embedding, with reasons for images that do not fit."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_pixels(x)
+        size, patch, fixed = self.img_size, self.patch_size, self.strict_img_size  # type: ignore[attr-defined]
+        if not self.dynamic_img_pad:  # type: ignore[attr-defined]
+            check_divisible(x, patch)
+        if size is not None and fixed and tuple(x.shape[2:]) != tuple(size):
+            given, taken = (f"{height}×{width}" for height, width in (x.shape[2:], size))
+            raise ValueError(f"images are {given}, and the model takes {taken}; resize them, or create it for those")
+        return super().forward(x)  # type: ignore[misc]
+
+
+class _Grayed(_Changed):
     """Mixed into the class of the module that reads the pixels."""
 
     graying: TokenGraying
-    original: type
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         return super().forward(self.graying(x), *args, **kwargs)  # type: ignore[misc]
@@ -90,10 +120,6 @@ class _Grayed:
     def extra_repr(self) -> str:
         g = self.graying
         return f"{super().extra_repr()}, graying={g.method} {g.epsilon:g}"  # type: ignore[misc]
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copied and pickled by the original class, which can be imported; the grayed one is made on the spot."""
-        return _empty, (self.original, isinstance(self, _GrayedPatchConv)), self.__dict__
 
 
 class _GrayedPatchConv(_Grayed):
@@ -121,14 +147,14 @@ class _GrayedPatchConv(_Grayed):
 
 
 @functools.cache
-def _grayed_class(original: type, linear_in_patches: bool) -> type:
-    mixin = _GrayedPatchConv if linear_in_patches else _Grayed
-    return type(f"Grayed{original.__name__}", (mixin, original), {"original": original, "__module__": __name__})
+def _grayed_class(mixin: type, original: type) -> type:
+    own = {"mixin": mixin, "original": original, "__module__": __name__}
+    return type(f"Grayed{original.__name__}", (mixin, original), own)
 
 
-def _empty(original: type, linear_in_patches: bool) -> nn.Module:
+def _empty(mixin: type, original: type) -> nn.Module:
     """A grayed module before its state arrives: whatever in the state refers back to the module finds this one."""
-    return object.__new__(_grayed_class(original, linear_in_patches))
+    return object.__new__(_grayed_class(mixin, original))
 
 
 def _is_linear_in_patches(reader: nn.Module) -> bool:

@@ -21,10 +21,12 @@ ViT = Any  # a VisionTransformer, whose modules type checkers take for tensors
 def check_plain(model: nn.Module, objective: str) -> ViT:
     """The same model; ValueError, with the reason, where it is not a plain ViT."""
     kind: Any = type(model)
+    embed = getattr(model, "patch_embed", None)
+    embedding = getattr(embed, "original", type(embed))  # of a grayed one
     reason = ""
     if not isinstance(model, VisionTransformer) or kind.forward_features is not VisionTransformer.forward_features:
         reason = "it is no plain ViT of timm"
-    elif kind._pos_embed is not VisionTransformer._pos_embed or type(model.patch_embed) is not PatchEmbed:
+    elif kind._pos_embed is not VisionTransformer._pos_embed or embedding is not PatchEmbed:
         reason = "its patch embedding or its positions are not the plain ViT's"
     elif model.pos_embed is None:
         reason = "it has no position embedding"
