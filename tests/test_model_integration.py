@@ -262,7 +262,7 @@ def test_images_that_do_not_fit_are_told_with_a_remedy(family):
         (3, side, side): (str((3, side, side)), "(batch, channels, height, width)"),
     }
     if family in (VIT, SWIN):
-        wrong[2, 3, 2 * side, side] = (f"{2 * side}×{side}", f"{side}×{side}", "resize")
+        wrong[2, 3, 2 * side, side] = (f"{2 * side}×{side}", f"takes {side}×{side}; resize")
     for grayed in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         for shape, words in wrong.items():
             with pytest.raises(ValueError, match=".*".join(map(re.escape, words))):

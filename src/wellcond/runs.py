@@ -25,6 +25,7 @@ from .atomic import write_bytes
 
 CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jsonl", "timings.jsonl", "summary.json"
 EVALUATION = "evaluation.json"
+REQUEUE = 75  # the status of a run that wants to be started again: EX_TEMPFAIL of sysexits.h
 
 
 class Run:

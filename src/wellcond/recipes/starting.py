@@ -32,7 +32,7 @@ from .. import parsing
 from ..atomic import check_writable
 from ..config import TrainConfig, from_json
 from ..invoked import typed
-from ..runs import CONFIG, Run
+from ..runs import CONFIG, REQUEUE, Run
 from . import get
 from .changing import changed
 
@@ -140,7 +140,7 @@ def _requeued() -> Iterator[None]:
     want the same status: a large folder takes minutes to list, and the same command goes on or writes the page."""
 
     def leave(_number: int, _frame: Any) -> None:
-        raise SystemExit(75)  # REQUEUE of signals.py, whose room imports torch
+        raise SystemExit(REQUEUE)
 
     names = [name for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name)]
     alone = threading.current_thread() is threading.main_thread()  # only there Python allows handlers

@@ -71,20 +71,6 @@ def _rebuild(V: Tensor, gain: Tensor, flat: Tensor, X: Tensor) -> Tensor:
     return products.times((V * gain[..., None, :]) @ V.mT, flat).reshape(X.shape).to(X.dtype)
 
 
-def _turns(X: Tensor) -> bool:
-    """Does torch decompose Xᵀ more quickly than X? LAPACK is quicker with tall matrices, but its threads only with
-    those that give them work."""
-    *_, n, d = X.shape
-    return n >= 96 and d >= 1.9 * n
-
-
-def _svd(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    if not _turns(X):
-        return torch.linalg.svd(X, full_matrices=False)
-    V, sigma, Uh = torch.linalg.svd(X.mT, full_matrices=False)
-    return Uh.mT, sigma, V.mT
-
-
 def _join(U: Tensor, sigma: Tensor, Vh: Tensor, X: Tensor) -> Tensor:
     return ((U * sigma[..., None, :]) @ Vh).reshape(X.shape)
 
@@ -106,13 +92,20 @@ def _eigh_both(X: Tensor) -> tuple[np.ndarray, Tensor]:
     return _numbers(eigenvalues), V
 
 
+def _turns(X: Tensor) -> bool:
+    """Does torch decompose Xᵀ more quickly than X? LAPACK is quicker with tall matrices, but its threads only with
+    those that give them work."""
+    *_, n, d = X.shape
+    return n >= 96 and d >= 1.9 * n
+
+
 def _svdvals_both(X: Tensor) -> np.ndarray:
     return _numbers(torch.linalg.svdvals(X.mT if _turns(X) else X))
 
 
 def _svd_both(X: Tensor) -> tuple[Tensor, np.ndarray, Tensor]:
-    U, sigma, Vh = _svd(X)
-    return U, _numbers(sigma), Vh
+    U, sigma, Vh = torch.linalg.svd(X.mT if _turns(X) else X, full_matrices=False)
+    return (Vh.mT, _numbers(sigma), U.mT) if _turns(X) else (U, _numbers(sigma), Vh)
 
 
 BOTH = Arithmetic(

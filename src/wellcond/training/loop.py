@@ -17,14 +17,14 @@ from rich.console import Console
 
 from wellcond import results
 from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
-from wellcond.runs import SUMMARY, Run
+from wellcond.runs import REQUEUE, SUMMARY, Run
 from wellcond.training import checkpoints
 from wellcond.training.along import Along
 from wellcond.training.capture import check_graph
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
-from wellcond.training.signals import REQUEUE, Stopped, StopWish, stop_signals
+from wellcond.training.signals import Stopped, StopWish, stop_signals
 from wellcond.training.state import NotFinite
 from wellcond.training.supply import OpenSupply, Supply
 from wellcond.training.surroundings import surroundings

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-REQUEUE, INTERRUPTED = 75, 130
+from wellcond.runs import REQUEUE
+
+INTERRUPTED = 130
 
 
 class Stopped(SystemExit):
