@@ -1,5 +1,6 @@
 """Killed anywhere and resumed, a run is the same run: every tensor, every byte of metrics.jsonl."""
 
+import json
 import os
 import random
 import shutil
@@ -117,14 +118,16 @@ def test_all_checkpoints_damaged_starts_over(straight, tmp_path, monkeypatch):
     assert final(out) == final(straight)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_saves_and_says_so(number, straight, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "step"), [(signal.SIGTERM, 5), (signal.SIGUSR1, 5), (signal.SIGINT, 5), (signal.SIGTERM, 15)]
+)
+def test_a_signal_saves_and_says_so(number, step, straight, tmp_path, monkeypatch):
     """Sent inside a step: the step is finished, the checkpoint is of that step."""
     before = signal.getsignal(number)
     advance, calls = trainer.Trainer.advance, iter(range(1, 1000))
 
     def signalled(self, stop):
-        if next(calls) == 5:  # the last step of an epoch: its evaluation is left for the next start
+        if next(calls) == step:  # the last one of an epoch: its evaluation is left for the next start
             os.kill(os.getpid(), number)
         return advance(self, stop)
 
@@ -133,28 +136,38 @@ def test_a_signal_saves_and_says_so(number, straight, tmp_path, monkeypatch):
         with pytest.raises(SystemExit) as stopped:
             run(CONFIG, tmp_path / "run")
     assert stopped.value.code == (130 if number == signal.SIGINT else 75)
-    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == 5
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == step
     assert signal.getsignal(number) == before
     run(CONFIG, tmp_path / "run")
     assert final(tmp_path / "run") == final(straight)
 
 
-@pytest.mark.parametrize(("epoch", "stops_at"), [(1, 5), (3, None)])
-def test_a_signal_inside_an_evaluation_is_answered_after_it(epoch, stops_at, straight, tmp_path, monkeypatch):
-    """Before another step; after the last one there is nothing to come back for."""
+@pytest.mark.parametrize("when", ["first batch", "after the last batch"])
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_signal_inside_an_evaluation(epoch, when, straight, tmp_path, monkeypatch):
+    """Between batches it leaves the evaluation to the next start; after them it is answered before another step."""
     evaluate, calls = trainer.Trainer.evaluate, iter(range(1, 1000))
 
-    def signalled(self):
-        if next(calls) == epoch:
+    def signalled(self, between):
+        if next(calls) != epoch:
+            return evaluate(self, between)
+        if when == "first batch":
             os.kill(os.getpid(), signal.SIGTERM)
-        return evaluate(self)
+            return evaluate(self, between)
+        found = evaluate(self, between)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return found
 
+    done = epoch == 3 and when == "after the last batch"  # nothing to come back for
     with monkeypatch.context() as patch:
         patch.setattr(trainer.Trainer, "evaluate", signalled)
-        with pytest.raises(SystemExit, match="stopped at step 5") if stops_at else nullcontext():
+        with nullcontext() if done else pytest.raises(SystemExit, match=f"stopped at step {5 * epoch}"):
             run(CONFIG, tmp_path / "run")
-    if stops_at:
-        assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == stops_at
+    if not done:
+        rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+        seen = sum(row["kind"] == "eval" for row in rows)
+        assert seen == epoch - (when == "first batch")
+        assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == 5 * epoch
         run(CONFIG, tmp_path / "run")
     assert final(tmp_path / "run") == final(straight)
 

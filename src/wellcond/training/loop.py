@@ -24,7 +24,7 @@ from wellcond.training.capture import check_graph
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
-from wellcond.training.signals import Stopped, StopWish, stop_signals
+from wellcond.training.signals import Interrupted, Stopped, StopWish, stop_signals
 from wellcond.training.state import NotFinite
 from wellcond.training.supply import OpenSupply, Supply
 from wellcond.training.surroundings import surroundings
@@ -146,7 +146,10 @@ class Loop:
                 self._log_window()
             tally.epoch_end_due = tally.step % trainer.supply.steps_per_epoch == 0
         if tally.epoch_end_due and not stopping:
-            self._end_epoch()
+            try:
+                self._end_epoch()
+            except Interrupted:
+                return True
             to_go = tally.step < trainer.num_steps
             stopping = alone and to_go and bool(self.wish)  # several processes agree on it in their next step
         return stopping
@@ -184,7 +187,8 @@ class Loop:
         numbers: dict[str, float | None] = {}
         if last or (config.evaluate_every and epoch % config.evaluate_every == 0):
             trainer.account(trainer.records.drain())
-            numbers |= trainer.evaluate()
+            alone = trainer.processes.world_size == 1  # several would have to agree between batches
+            numbers |= trainer.evaluate(self.wish.between if alone else iter)
         if config.along.due(epoch, last):
             trainer.account(trainer.records.drain())
             numbers |= trainer.judge()

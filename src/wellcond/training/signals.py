@@ -8,13 +8,14 @@ While images are still being decoded there is nothing to save: any of these sign
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from wellcond.runs import REQUEUE
 
 INTERRUPTED = 130
+Batch = TypeVar("Batch")
 
 
 class Stopped(SystemExit):
@@ -26,6 +27,10 @@ class Stopped(SystemExit):
 
     def __str__(self) -> str:
         return self.message
+
+
+class Interrupted(Exception):
+    """Asked to stop inside an evaluation, of which nothing is written yet: the next start makes it."""
 
 
 class StopWish:
@@ -43,6 +48,13 @@ class StopWish:
             yield
         finally:
             self.nothing_to_save = False
+
+    def between(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches of an evaluation, which may last longer than a scheduler waits."""
+        for batch in batches:
+            if self:
+                raise Interrupted
+            yield batch
 
     def __bool__(self) -> bool:
         return self.code is not None

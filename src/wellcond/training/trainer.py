@@ -2,7 +2,7 @@
 
 import gc
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -34,6 +34,9 @@ from wellcond.training.tally import Tally
 
 class Diverged(ValueError):
     """Loss or gradient stayed without finite values, also after going back to the last checkpoint."""
+
+
+Between = Callable[[Iterable[Any]], Iterable[Any]]  # batches handed on, with a look in between
 
 
 class Trainer:
@@ -71,6 +74,7 @@ class Trainer:
         self.timings = Log(run.path / TIMINGS) if processes.is_main else None
         self.rolled_back_to: int | None = None
         self.saved_step: int | None = None
+        self.saved_due = False  # before its end of an epoch, which a signal left to the next start
 
     def _adopt_into(self, model: nn.Module) -> bool:
         """Start from another run; where this one has checkpoints already, that one may be gone."""
@@ -158,27 +162,27 @@ class Trainer:
 
     # after an epoch
 
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, between: Between = iter) -> dict[str, float]:
         """Numbers over the validation set, of the averaged weights where there are any.
 
-        With labels top-1 and top-5 in percent, without them the objective's own loss.
+        With labels top-1 and top-5 in percent, without them the objective's own loss. `between` hands on the batches.
         """
         self._turn_skips()
         self._set_numbers(self.tally.step - 1)  # those of the last step, which may have been made before a restart
         with self.average.applied() if self.average is not None else nullcontext():
             self.tally.evaluation, images = (
-                self._accuracy() if self.config.objective == "supervised" else self._validation_loss()
+                self._accuracy(between) if self.config.objective == "supervised" else self._validation_loss(between)
             )
         self.write("eval", self.tally.step, {**self.tally.evaluation, "images": images})
         return self.tally.evaluation
 
-    def _accuracy(self) -> tuple[dict[str, float], int]:
-        counts = count_correct(self.objective, self._validation(), forward=self._forward)
+    def _accuracy(self, between: Between) -> tuple[dict[str, float], int]:
+        counts = count_correct(self.objective, between(self._validation()), forward=self._forward)
         top1, top5, images = self.processes.sum_(counts).tolist()
         return {"top1": 100 * top1 / images, "top5": 100 * top5 / images}, images
 
-    def _validation_loss(self) -> tuple[dict[str, float], int]:
-        batches = ((images, targets, True) for images, targets in self.supply.validation())
+    def _validation_loss(self, between: Between) -> tuple[dict[str, float], int]:
+        batches = ((images, targets, True) for images, targets in between(self.supply.validation()))
         if self.sharded:
             images, targets = next(iter(self.supply.validation()))
             batches = in_step(batches, self.processes, (images[:1], targets[:1], False))
@@ -243,7 +247,7 @@ class Trainer:
     def save(self) -> None:
         """A checkpoint of this step; NotFinite, on every rank, where a tensor is not."""
         self.account(self.records.drain())
-        if self.saved_step == self.tally.step:
+        if (self.saved_step, self.saved_due) == (self.tally.step, self.tally.epoch_end_due):
             return
         tensors = self.parts.collect(self.processes)
         tensors["random"] = collect_random(self.processes)
@@ -261,7 +265,7 @@ class Trainer:
                 state["skip_gain"] = self.annealing.at(self.tally.step)
             about = {"cut": self.config.model.cut, "activation": self.config.model.activation}
             checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep, about=about)
-        self.saved_step = self.tally.step
+        self.saved_step, self.saved_due = self.tally.step, self.tally.epoch_end_due
         self.processes.wait()
 
     def restore(self) -> bool:
@@ -282,7 +286,7 @@ class Trainer:
         restore_random(checkpoints.read_tensors(path, "random"), self.processes, seed=self.config.seed, step=step)
         self.tally = Tally.from_json(state["tally"])
         self.rolled_back_to = state["rolled_back_to"]
-        self.saved_step = step
+        self.saved_step, self.saved_due = step, self.tally.epoch_end_due
         self._reopen_metrics(state["metrics_bytes"])
         return True
 
