@@ -163,7 +163,7 @@ def procedural_vit(*, epochs: int = 6) -> TrainConfig:
     return TrainConfig(
         model=ModelConfig(name="vit_tiny_patch16_224", image_size=32, patch_size=8, num_classes=10, options=options),
         data=DataConfig(
-            train="procedural:10000",
+            train="procedural:8000",
             val="procedural:1000",
             image_size=32,
             augment=AugmentConfig(crop="none", flip=True),
