@@ -62,9 +62,9 @@ def ungray(model: Model) -> Model:
             kind = type(module)
             if "original" not in vars(kind):  # torch's parametrisations put a class of their own over ours
                 raise ValueError(f"the patch embedding became a {kind.__name__} after gray; undo that first")
-            module.__class__ = module.original
-            if isinstance(vars(module).get("graying"), TokenGraying):
+            if isinstance(module, _Grayed):
                 object.__delattr__(module, "graying")
+            module.__class__ = module.original
     return model
 
 

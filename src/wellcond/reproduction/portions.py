@@ -102,9 +102,10 @@ def chosen(claim: Claim, config: ReproduceConfig) -> tuple[str, ...]:
     for word in config.only:
         if not any(word in of_variant for of_variant in parts.values()):
             near = difflib.get_close_matches(word, sorted(set().union(*parts.values())), n=2, cutoff=0.5)
-            there = f"there are {', '.join(variants)}" if variants else "none has its pictures here"
+            there = f"there are {', '.join(variants)}." if variants else "none has its pictures here."
             hint = f"did you mean {' or '.join(near)}?" if near else there
-            raise ValueError(f"only is {word!r}, which {claim.name} has no variant of; {hint}{_but(claim)}")
+            hint = f"{hint} {claim.left_out}".rstrip()
+            raise ValueError(f"only is {word!r}, which {claim.name} has no variant of; {hint}")
     return tuple(variant for variant in variants if parts[variant] & set(config.only))
 
 
@@ -181,7 +182,3 @@ def _origin(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _pictures(data: Mapping[str, Any]) -> str:
     return f"{data['train']} + {data['val']} (labels {data['labels']})"
-
-
-def _but(claim: Claim) -> str:
-    return f". {claim.left_out}" if claim.left_out else ""

@@ -22,7 +22,8 @@ LOOKED_FOR = ("cifar10", "tiny-imagenet")
 
 
 def variant(data: str, name: str, rate: float) -> str:
-    """
+    """Its name in the results: that of CIFAR-10, the first set, without the set.
+
     >>> variant("cifar10", "skip/soap", 1e-3), variant("tiny-imagenet", "skip/soap", 1e-3)
     ('skip/soap/0.001', 'tiny-imagenet/skip/soap/0.001')
     """

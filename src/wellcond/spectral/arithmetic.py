@@ -34,7 +34,7 @@ class Arithmetic:
     """What decompositions need of a library."""
 
     xp: ModuleType
-    flat: Callable[[Tensor], Matrices]  # X (…, n, d), float32 or less → (B, n, d)
+    flat: Callable[[Tensor], Matrices]  # X (…, n, d), float32 or less → (B, n, d); numpy's takes float64, too
     eigvalsh: Callable[[Matrices], Values]  # X → eigenvalues of X Xᵀ (B, m), ascending
     eigh: Callable[[Matrices], tuple[Values, Matrices]]  # the same with eigenvectors V (B, m, m)
     rebuild: Callable[[Matrices, Values, Matrices, Tensor], Tensor]  # V, gains (B, m), flat X, X → V gain Vᵀ X, as X is
