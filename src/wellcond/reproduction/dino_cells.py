@@ -21,7 +21,7 @@ from .experiments import Experiment, TrainingClaim
 from .pictures import PETS, VOC
 from .skipless_cells import CUT, OPTIMIZERS, WORDS
 
-EPOCHS, PARTS = 30, 6
+EPOCHS, PARTS = 24, 6
 TINY = "tiny-imagenet"
 MODELS = {"vit-tiny": "ViT-Tiny", "vit-s": "ViT-S"}
 SKIP, OURS = "skip", "skipless-init"
