@@ -2,7 +2,6 @@
 
 import doctest
 import re
-import subprocess
 
 import pytest
 import test_house
@@ -55,14 +54,6 @@ def test_the_command_of_a_card_parses(name):
 def test_make_has_that_target(words):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(words[1:]) <= set(targets)
-
-
-def test_who_builds_the_site_is_told_how_to_search_in_it():
-    """From the disk the theme hides its search, and its plugin offline loads a script from another machine."""
-    serving = ".venv/bin/python -m http.server --bind 127.0.0.1 --directory site"
-    told = subprocess.run(["make", "-n", "docs"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert f"to search in it, {serving}" in told and f"`{serving}`" in (ROOT / "CONTRIBUTING.md").read_text()
-    assert not re.search(r"^ *- offline", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 
 
 def test_generated_parts_are_whole():
