@@ -5,12 +5,15 @@ import re
 
 import pytest
 import test_house
-from docs_cases import PAGES, ROOT, blocks, commands, ours, program, script
+from docs_cases import PAGES, ROOT, blocks, commands, mentioned, ours, program, script
+from typed_cases import RECORDS
 
 from wellcond import cli
+from wellcond.bench import command as bench
 from wellcond.recipes import RECIPES, card
 
 COMMANDS = [(page, words) for page in PAGES for words in commands(page)]
+RECORDED = [words for words in mentioned(ROOT / "docs" / RECORDS) if program(words) != "make"]
 generated = script("docs/generated.py")
 
 
@@ -54,6 +57,15 @@ def test_the_command_of_a_card_parses(name):
 def test_make_has_that_target(words):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(words[1:]) <= set(targets)
+
+
+@pytest.mark.parametrize("words", RECORDED, ids=" ".join)
+def test_a_command_of_the_records_still_parses(words):
+    if program(words) == "python":
+        name = words[2].removeprefix("wellcond.bench.")
+        assert bench.parse(name, words[3:], [], "variants")[0].what == name
+    else:
+        assert cli.parse(*ours(words)) is not None
 
 
 def test_generated_parts_are_whole():

@@ -133,7 +133,7 @@ SHOWN = {  # programs of a cluster: a transcript shows what they said there, and
         "signals a job of a Slurm; here one gets it from", "tests/test_submit.py", "by=signal.SIGUSR2"
     ),
 }
-RECORDS = "results.md"  # its sentences name what was measured with, hours on a GPU
+RECORDS = "results.md"  # its sentences name what was measured with, hours on a GPU: test_docs parses them
 SAID = {page: commands(page) + (mentioned(page) if page.name != RECORDS else []) for page in PAGES}
 
 
