@@ -8,8 +8,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
 
 .PHONY: demo test check test-latest table picture docs clean
 
-demo: $(BASE)             ## the whole story in minutes, without data: demo/report.html
-	$(BIN)/wellcond demo
+demo: $(BASE)             ## the whole story in minutes, without data: demo/report.html (DEMO_OPTIONS=--quick: in seconds)
+	$(BIN)/wellcond demo $(DEMO_OPTIONS)
 
 test: $(STAMP)            ## the whole suite (GPU tests skip where there is no GPU)
 	$(PYTEST)

@@ -23,13 +23,13 @@ def trained(out: Path, *words: str) -> Path:
 
 
 @contextmanager
-def terminated(monkeypatch: Any, at: int) -> Iterator[None]:
-    """The training inside is told to stop (SIGTERM) before step `at`."""
+def terminated(monkeypatch: Any, at: int, by: int = signal.SIGTERM) -> Iterator[None]:
+    """The training inside is told to stop before step `at`."""
     advance = trainer.Trainer.advance
 
     def interrupted(self, stop):
         if self.tally.step == at:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), by)
         return advance(self, stop)
 
     with monkeypatch.context() as patch:

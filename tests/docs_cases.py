@@ -17,11 +17,14 @@ def blocks(page: Path, *languages: str) -> list[str]:
     return [text for language, text in found if language in languages]
 
 
-def commands(page: Path) -> list[list[str]]:
-    """Each line of a shell block, and each line behind a prompt, in their order, as words without the comment."""
-    found = re.findall(r"^```(sh|console)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    lines = [(language, line) for language, block in found for line in block.splitlines()]
-    typed = [line.removeprefix("$ ") for language, line in lines if language == "sh" or line.startswith("$ ")]
+def commands(page: Path, *kinds: str) -> list[list[str]]:
+    """Each line of an `sh` block, which is to be typed, and each behind a prompt of a `console` block, a transcript; of
+    both kinds unless one is named, in their order, as words without the comment."""
+    found = re.findall(
+        rf"^```({'|'.join(kinds) or 'sh|console'})\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    lines = [(kind, line) for kind, block in found for line in block.splitlines()]
+    typed = [line.removeprefix("$ ") for kind, line in lines if kind == "sh" or line.startswith("$ ")]
     return [words for line in typed if (words := shlex.split(line, comments=True))]
 
 

@@ -1,4 +1,4 @@
-"""The demo: one page with pictures, runs and κ; the same command again does nothing twice."""
+"""`make demo`: one page with pictures, runs and κ; the same command again does nothing twice."""
 
 import json
 import re
@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from checkout_cases import lay_out, type_in
+from test_report import Attributes
 
 from wellcond import demo
 from wellcond.cli import main
@@ -19,9 +21,18 @@ from wellcond.runs_page.reading import read
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("demo")
-    assert main(["demo", "--quick", "--count", "1", "--size", "64", "--out", str(folder)]) == 0
-    return folder
+    checkout = lay_out(tmp_path_factory.mktemp("checkout"))
+    said = type_in(checkout, "make demo", DEMO_OPTIONS="--quick --count 1 --size 64")
+    assert " s → demo/report.html\n" in said
+    return checkout / "demo"
+
+
+def test_its_page_opens(made):
+    """In a Chromium, too, in test_runs_browser."""
+    page = (made / "report.html").read_text()
+    found = Attributes(page)
+    assert found.tags[0] == "html" and found.tags.count("img") > 2 and page.rstrip().endswith("</html>")
+    assert all(address.startswith(("data:", "#")) for address in found.addresses)
 
 
 def test_one_page_tells_it_all(made):
@@ -32,7 +43,7 @@ def test_one_page_tells_it_all(made):
         "no attention skip",
         "no skips, skipless init",
         "κ by block",
-        "wellcond demo --out",
+        "wellcond demo --count 1",
     ):
         assert words in page
 

@@ -2,16 +2,18 @@
 
 import doctest
 import re
-import subprocess
 
 import pytest
 import test_house
-from docs_cases import PAGES, ROOT, blocks, commands, ours, program, script
+from docs_cases import PAGES, ROOT, blocks, commands, mentioned, ours, program, script
+from typed_cases import RECORDS
 
 from wellcond import cli
+from wellcond.bench import command as bench
 from wellcond.recipes import RECIPES, card
 
 COMMANDS = [(page, words) for page in PAGES for words in commands(page)]
+RECORDED = [words for words in mentioned(ROOT / "docs" / RECORDS) if program(words) != "make"]
 generated = script("docs/generated.py")
 
 
@@ -57,12 +59,13 @@ def test_make_has_that_target(words):
     assert set(words[1:]) <= set(targets)
 
 
-def test_who_builds_the_site_is_told_how_to_search_in_it():
-    """From the disk the theme hides its search, and its plugin offline loads a script from another machine."""
-    serving = ".venv/bin/python -m http.server --bind 127.0.0.1 --directory site"
-    told = subprocess.run(["make", "-n", "docs"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert f"to search in it, {serving}" in told and f"`{serving}`" in (ROOT / "CONTRIBUTING.md").read_text()
-    assert not re.search(r"^ *- offline", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+@pytest.mark.parametrize("words", RECORDED, ids=" ".join)
+def test_a_command_of_the_records_still_parses(words):
+    if program(words) == "python":
+        name = words[2].removeprefix("wellcond.bench.")
+        assert bench.parse(name, words[3:], [], "variants")[0].what == name
+    else:
+        assert cli.parse(*ours(words)) is not None
 
 
 def test_generated_parts_are_whole():

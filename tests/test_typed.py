@@ -1,11 +1,12 @@
-"""Every command of README and the site, typed page by page from top to bottom, on the stand-ins of typed_cases."""
+"""Every command of README and the site, typed page by page from top to bottom, on the stand-ins of typed_cases.
+
+Those that need a checkout are in test_checkout.
+"""
 
 import http.client
 import json
 import os
 import re
-import runpy
-import shlex
 import shutil
 import signal
 import subprocess
@@ -18,16 +19,13 @@ from typing import Any
 
 import pytest
 from docs_cases import PAGES, ROOT, commands, mentioned, program, promised, script
-from PIL import Image
 from training_cases import free_port
-from typed_cases import ELSEWHERE, lay_out, typed
+from typed_cases import ELSEWHERE, SAID, SHOWN, as_written, lay_out, of_a_page, typed
 
 from wellcond import cli
 from wellcond.runs import Run
 from wellcond.verbs import VERBS
 
-RECORDS = "results.md"  # the commands in its sentences are those that were measured with, hours on a GPU
-SAID = {page: commands(page) + (mentioned(page) if page.name != RECORDS else []) for page in PAGES}
 STATUS = {"--fail-above": 1}  # where the page says another one than 0
 LEAVES = {  # verb → what is new or changed after it
     "gray": "*gray*",
@@ -99,10 +97,6 @@ def with_cat(words: list[str]) -> int:
 RUN = {"wellcond": with_wellcond, "torchrun": with_torchrun, "python": with_submit, "cat": with_cat}
 
 
-def as_written(words: list[str]) -> str:
-    return shlex.join([program(words), *words[1:]])
-
-
 def state(pattern: str) -> set[tuple[Path, int]]:
     return {(path, path.stat().st_mtime_ns) for path in Path().glob(pattern)}
 
@@ -143,22 +137,27 @@ def answers(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if SAID[page]], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if of_a_page(page)], ids=lambda page: page.name)
 def test_a_page_goes_as_typed(page, tmp_path, monkeypatch, own_cache, answers):
     monkeypatch.chdir(tmp_path)
-    here = [words for words in SAID[page] if as_written(words) not in ELSEWHERE]
-    for words in here:
+    for words in of_a_page(page):
         type_in(words)
     for name in promised(page):
         assert Path(name).exists(), name
-    assert answers == [200 for words in here if "app" in words]
+    assert answers == [200 for words in of_a_page(page) if "app" in words]
 
 
 def test_what_is_not_typed_runs_elsewhere():
-    """Each line of the table is needed, and what it points at is there."""
+    """Each line of the tables is needed, and what it points at is there."""
     assert ELSEWHERE.keys() <= {as_written(words) for page in PAGES for words in SAID[page]}
-    for command, (why, file, line) in ELSEWHERE.items():
+    assert SHOWN.keys() <= {program(words) for page in PAGES for words in commands(page, "console")}
+    for command, (why, file, line) in (ELSEWHERE | SHOWN).items():
         assert why and line in (ROOT / file).read_text(), command
+
+
+def test_what_only_a_transcript_may_show_is_not_asked_for():
+    asked = [words for page in PAGES for words in commands(page, "sh") + mentioned(page)]
+    assert not SHOWN.keys() & {program(words) for words in asked}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -166,7 +165,7 @@ def test_no_command_hides(page):
     """Neither in a block of another kind nor in one without a fence."""
     rest = re.sub(r"^```(?:sh|console|python)\n.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     blocks = re.findall(r"^```.*?^```$|^    .*?$", rest, re.DOTALL | re.MULTILINE)
-    programs = "|".join({*RUN, *(command.split()[0] for command in ELSEWHERE)})
+    programs = "|".join({"make", *RUN, *SHOWN, *(command.split()[0] for command in ELSEWHERE)})
     assert not re.search(rf"^\s*(\$ )?([\w./-]*/)?({programs}) ", "\n".join(blocks), re.MULTILINE)
 
 
@@ -178,9 +177,3 @@ def test_a_command_that_does_not_run_is_found(line, error, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error):
         type_in(line.split())
-
-
-def test_the_picture_is_drawn_again(tmp_path):
-    runpy.run_path(str(shutil.copy(ROOT / "docs" / "kappa.py", tmp_path)))
-    drawn, shown = (Image.open(folder / "kappa.png") for folder in (tmp_path, ROOT / "docs"))
-    assert drawn.size == shown.size

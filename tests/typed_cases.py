@@ -1,7 +1,7 @@
 """How the commands of the pages are typed in a test: what stands in for the user's files and time, what runs elsewhere.
 
-SWAPS, SMALLER and FILES change a command as little as they can; ELSEWHERE names what is not typed at all. All else
-runs as it is written.
+SWAPS, SMALLER and FILES change a command as little as they can; ELSEWHERE, SHOWN and RECORDS name what is not typed at
+all. All else runs as it is written, on its page (test_typed) or in a checkout (test_checkout).
 """
 
 import shlex
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import timm
-from docs_cases import program
+from docs_cases import PAGES, commands, mentioned, program
 from layout_cases import write_ade20k, write_coco, write_voc
 from PIL import Image
 from recipe_cases import stand_in
@@ -54,7 +54,7 @@ SMALLER = {  # beginning of a command → options that it has not → their valu
 
 def typed(words: list[str]) -> list[str]:
     """The words that are run for those of the page."""
-    line = shlex.join([program(words), *words[1:]])
+    line = as_written(words)
     for said, instead in SWAPS.items():
         line = line.replace(said, instead)
     words = shlex.split(line)
@@ -113,33 +113,40 @@ def lay_out(words: list[str]) -> None:
 
 
 class Elsewhere(NamedTuple):
-    """Why a command is not typed, and where to see that something runs it: a file and a line that must be in it."""
+    """Why a command is not typed, and where to see what stands for it: a file and a line that must be in it."""
 
     why: str
     file: str
     line: str
 
 
-INSTALLS = "changes the Python it is typed into, from the network; `make` does the same in its own"
-TRANSCRIPT = "needs a Slurm; tried by hand, the transcript is on the page"
+INSTALLS = "changes the Python it is typed into, and pip fetches what builds the package; `make` does it in its own"
 ELSEWHERE = {
-    "make demo": Elsewhere(
-        "an environment, then minutes of `wellcond demo`", "tests/test_demo.py", 'main(["demo", "--quick"'
-    ),
-    "make check test": Elsewhere("it is this suite", ".ci/run", "exec make check test"),
-    "make test-latest": Elsewhere("this suite on what the network offers today", "Makefile", "$(MAKE) test VENV="),
-    "make docs": Elsewhere("a part of `make check`", "Makefile", "check: $(STAMP) docs "),
-    "make table": Elsewhere("would write into README", "tests/test_readme.py", "def test_published_numbers_are_those"),
-    "make picture": Elsewhere("would write into docs/", "tests/test_typed.py", "def test_the_picture_is_drawn_again("),
     "pip install .": Elsewhere(INSTALLS, "Makefile", "$(PIP) -e . $(CONSTRAINTS)"),
     "pip install -e '.[app]'": Elsewhere(INSTALLS, "pyproject.toml", '"wellcond[app]",  '),  # in dev
     "pip install '.[slurm]'": Elsewhere(INSTALLS, "pyproject.toml", '"wellcond[docs,slurm]",  '),
     "apt install chromium": Elsewhere("needs root and the network", ".ci/run", "--no-install-recommends chromium"),
-    "python -m http.server --bind 127.0.0.1 --directory site": Elsewhere(
-        "Python's own, until Ctrl-C", "tests/test_docs.py", "def test_who_builds_the_site_is_told_how"
-    ),
-    "squeue": Elsewhere(TRANSCRIPT, "docs/many.md", "Tried: a Slurm of one machine"),
-    "scancel --signal=USR2 3": Elsewhere(
-        f"{TRANSCRIPT}; the signal of a stop is sent in", "tests/test_processes.py", "os.kill(processes[1].pid"
+}
+SHOWN = {  # programs of a cluster: a transcript shows what they said there, and no page asks to type them
+    "squeue": Elsewhere("lists the jobs of a Slurm", "docs/many.md", "Tried: a Slurm of one machine"),
+    "scancel": Elsewhere(
+        "signals a job of a Slurm; here one gets it from", "tests/test_submit.py", "by=signal.SIGUSR2"
     ),
 }
+RECORDS = "results.md"  # its sentences name what was measured with, hours on a GPU: test_docs parses them
+SAID = {page: commands(page) + (mentioned(page) if page.name != RECORDS else []) for page in PAGES}
+
+
+def as_written(words: list[str]) -> str:
+    return shlex.join([program(words), *words[1:]])
+
+
+def of_a_checkout(words: list[str]) -> bool:
+    """Whether it needs the whole project around it; test_checkout types each of these once."""
+    return program(words) == "make" or "http.server" in words
+
+
+def of_a_page(page: Path) -> list[list[str]]:
+    """All others that can be typed, in their order."""
+    there = [words for words in SAID[page] if not of_a_checkout(words) and program(words) not in SHOWN]
+    return [words for words in there if as_written(words) not in ELSEWHERE]
