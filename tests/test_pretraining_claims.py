@@ -183,6 +183,9 @@ def test_sets_that_the_user_gives(tmp_path, capsys):
     assert with_page("cts-dense", tmp_path / "none", *words)[0] == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and VOC in error and PETS in error and "--data" in error
+    assert with_page("cts-fig2", tmp_path / "none", *words)[0] == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and VOC in error and PETS not in error
     write_set(
         data / VOC, {"train": 8, "val": 8},
         mask=lambda i: _mask(8, 255, 0), objects=lambda i: {"bbox": [[8.0, 8.0, 40.0, 24.0]], "category": ["cat"]},
@@ -253,7 +256,7 @@ def test_a_pretraining_that_diverges_is_told_and_not_fine_tuned(tmp_path, monkey
 @pytest.mark.parametrize("claim", DINO, ids=lambda claim: claim.name)
 def test_cells_differ_in_model_and_optimizer_alone(claim):
     settings = claim.settings(ReproduceConfig(claim=claim.name))
-    assert len(settings) == 8 and set(claim.quick) <= set(settings)
+    assert len(settings) == 12 and set(claim.quick) <= set(settings)
     for variant, experiment in claim.experiments.items():
         base = essence(recipes.get(experiment.recipe, epochs=dino_cells.EPOCHS))
         own = {name for name in {*settings[variant], *base} if settings[variant].get(name) != base.get(name)}
@@ -262,7 +265,7 @@ def test_cells_differ_in_model_and_optimizer_alone(claim):
 
 
 def test_judged_at_two_thirds():
-    for epochs, every in ((None, 5), (60, 10), (3, 1)):
+    for epochs, every in ((None, 4), (60, 10), (3, 1)):
         options = ReproduceConfig(claim="cts-fig3", epochs=epochs)
         changes = dino_cells.along({VOC: "somewhere"}, options)
         assert changes["along.every"] == every and changes["along.where"] == ("bbox_source=voc2012",)
@@ -327,6 +330,11 @@ def test_dense_rules():
             runs += made_up("vit-s/skipless-init/adamw", [better, better + 0.1], judged=judged)
         expected = f"ViT-S: better dense features without skips {verdict}."
         assert dense_claim.judge_dense(runs).verdict == expected
+    extended = [*runs, *made_up("vit-s/skipless-centred/adamw", [40.0, 40.1], judged=judged)]
+    assert dense_claim.judge_dense(extended).verdict == expected  # ours has rows, and decides nothing
+    rows = {row.name: row for row in dense_claim.judge_dense(extended).rows}
+    row = rows["VOC animals, mIoU of one layer: ViT-S, AdamW, centred GELU, without skips less with them"]
+    assert row.value == pytest.approx(15) and row.paper == "–"
     assert dense_claim.judge_dense(runs[:1]).verdict.startswith("Not decided")
 
 

@@ -55,6 +55,10 @@ LINES = (
     Line("cts-fig1", "Initialized, it trains: last loss less that without, AdamW and SOAP",
          tuple(f"CIFAR-10, skipless, initialized, {name}, less skipless, {name}" for name in ("AdamW", "SOAP")),
          whole=True),
+    Line("cts-fig2", "DINO's dense features are better without skips: mIoU ahead, AdamW and SOAP",
+         tuple(f"ViT-Tiny, {name}, mIoU of one layer, without skips less with them" for name in ("AdamW", "SOAP"))),
+    Line("cts-fig3", "They find more objects: CorLoc ahead, SOAP",
+         ("ViT-Tiny, SOAP, CorLoc at the end, less with skips at the end",)),
 )  # fmt: skip
 
 

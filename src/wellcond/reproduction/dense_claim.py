@@ -72,19 +72,19 @@ def judge_dense(runs: Sequence[Run]) -> Judgement:
                 rows.append(mean_row(f"{asked.words}: {told(variant)}", _stated(asked, variant), values))
         for name, ours, base in pairs(runs):
             if values := ahead(runs, ours, base, number):
-                model, _, optimizer = ours.split("/")
-                skip, skipless = asked.paper.get(optimizer, (0.0, 0.0))
+                model, skips, optimizer = ours.split("/")
+                skip, skipless = asked.paper.get(optimizer, (0.0, 0.0)) if skips == OURS else (0.0, 0.0)
                 paper = f"{skipless - skip:+.1f} (VOC 2012)" if skip else "–"
                 rows.append(row := ahead_row(f"{asked.words}: {name}, without skips less with them", paper, values))
-                said[model, asked.words, optimizer] = row.verdict
+                said |= {(model, asked.words, optimizer): row.verdict} if skips == OURS else {}
     verdicts = [f"{MODELS[model]}: {_verdict(model, said)}" for model in MODELS if any(key[0] == model for key in said)]
     return Judgement(rows=rows, verdict=". ".join(verdicts or ["Not decided: there is nothing to compare yet"]) + ".")
 
 
 def _stated(asked: Asked, variant: str) -> str:
     _, skips, optimizer = variant.split("/")
-    numbers = asked.paper.get(optimizer)
-    return f"{numbers[{SKIP: 0, OURS: 1}[skips]]:g} (VOC 2012)" if numbers else "–"
+    numbers = dict(zip((SKIP, OURS), asked.paper.get(optimizer, ()), strict=False))
+    return f"{numbers[skips]:g} (VOC 2012)" if skips in numbers else "–"
 
 
 def _verdict(model: str, said: dict[tuple[str, str, str], str]) -> str:
