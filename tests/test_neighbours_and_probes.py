@@ -81,6 +81,24 @@ def test_heads_trained_side_by_side_are_those_trained_alone():
         torch.testing.assert_close(together.bias[number], by_autograd.bias, atol=1e-10, rtol=0)
 
 
+def test_layers_side_by_side_are_each_alone():
+    """Each with a rate of its own."""
+    (X, y), (other, _) = blobs(90), blobs(90, seed=3)
+    schedule = linear.Schedule(epochs=3, batch_size=16)
+    layers = torch.stack([X, other, X.flip(1)])
+    together = linear.train_heads(layers, y, 4, [[0.01], [0.3], [2.0]], schedule)
+    assert together(layers).shape == (3, 1, 90, 4)
+    for number, rate in enumerate((0.01, 0.3, 2.0)):
+        alone, head = linear.train_heads(layers[number], y, 4, (rate,), schedule), together.of_layer(number)
+        torch.testing.assert_close(head.weight, alone.weight, atol=1e-12, rtol=0)
+        torch.testing.assert_close(head(layers[number]), alone(layers[number]), atol=1e-12, rtol=0)
+    found = linear.probes(layers, y, 4, rates=(1e-9, 0.1), schedule=schedule)
+    for number, probe in enumerate(found):
+        (alone,) = linear.probes(layers[number : number + 1], y, 4, rates=(1e-9, 0.1), schedule=schedule)
+        assert (probe.rate, probe.held_out) == (alone.rate, alone.held_out)
+        torch.testing.assert_close(probe.head.bias, alone.head.bias, atol=1e-12, rtol=0)
+
+
 def _sgd(X: torch.Tensor, y: torch.Tensor, rate: float, schedule: linear.Schedule) -> nn.Linear:
     """The same probe by nn.Linear, torch's SGD and its scheduler."""
     X = (X - X.mean(0)) / X.std(0, correction=0)
@@ -104,14 +122,14 @@ def _sgd(X: torch.Tensor, y: torch.Tensor, rate: float, schedule: linear.Schedul
 def test_the_rate_is_chosen_on_the_training_set():
     X, y = blobs(300)
     schedule = linear.Schedule(epochs=5, batch_size=32)
-    probe = linear.probe(X, y, 4, rates=(1e-9, 0.1), schedule=schedule)
+    (probe,) = linear.probes(X[None], y, 4, rates=(1e-9, 0.1), schedule=schedule)
     assert probe.rate == 0.1 and probe.held_out[0.1] > probe.held_out[1e-9]
     alone = linear.train_heads(X, y, 4, (0.1,), schedule)  # trained again on all of it
-    assert torch.equal(probe.head.weight, alone.weight)
+    torch.testing.assert_close(probe.head.weight, alone.weight, atol=1e-12, rtol=0)
     test, truth = blobs(200, seed=5)
     assert (probe.head(test)[0].argmax(-1) == truth).double().mean() > 0.5
     with pytest.raises(ValueError, match="1 training images"):
-        linear.probe(X[:1], y[:1], 4)
+        linear.probes(X[None, :1], y[:1], 4)
 
 
 def test_iou_is_that_of_torchmetrics():

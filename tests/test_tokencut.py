@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellcond.data.procedural import procedural
-from wellcond.evaluation import tokencut
+from wellcond.evaluation import Scene, discovery, tokencut
 from wellcond.evaluation.boxes import box_around, box_iou
 from wellcond.evaluation.components import component_of, components
 from wellcond.evaluation.tokencut import Cut, token_cut
@@ -144,6 +144,27 @@ def test_iou_counts_pixels(numbers):
     a, b = ([min(n[0], n[2]), min(n[1], n[3]), max(n[0], n[2]), max(n[1], n[3])] for n in (numbers[:4], numbers[4:]))
     got = box_iou(torch.tensor([a]), torch.tensor([b]))
     assert float(got) == pytest.approx(oracle.box_iou(a, b), abs=1e-6)
+
+
+def test_a_picture_counts_once_however_many_boxes_it_has():
+    """Against any of its own boxes, never those of a neighbour; without boxes it does not count."""
+    rng = np.random.default_rng(0)
+    cut = token_cut(features(24), GRID)
+    found = cut.box * 4
+    scenes, hits, boxed = [], 0, 0
+    for index in range(24):
+        near = [
+            found[(index + shift) % 24] + torch.from_numpy(rng.integers(-6, 7, 4)) for shift in (0, 1, 0)[: index % 4]
+        ]
+        true = torch.stack(near).double() if near else None
+        image = torch.zeros(3, 4 * GRID[0], 4 * GRID[1])
+        scenes.append(Scene(index=index, name="", image=image, boxes=true if index % 8 else torch.zeros(0, 4)))
+        if index % 4:
+            hits += max(oracle.box_iou(found[index].tolist(), box.tolist()) for box in near) >= 0.5
+            boxed += 1
+    score = discovery.Score()
+    assert torch.equal(discovery.add(score, cut, scenes, (4, 4)), found)
+    assert (score.hits, score.boxed, score.pictures) == (hits, boxed, 24) and 0 < hits < boxed
 
 
 def test_box_around_an_empty_mask_is_nothing():

@@ -21,15 +21,14 @@ def box_around(mask: Tensor) -> Tensor:
 
 
 def box_iou(a: Tensor, b: Tensor) -> Tensor:
-    """Intersection over union of boxes a (k, 4) with b (l, 4): (k, l); 0 where both are empty.
+    """Intersection over union of boxes a (…, 4) with b (…, 4), one by one; 0 where both are empty.
 
-    >>> box_iou(torch.tensor([[0, 0, 2, 2]]), torch.tensor([[1, 0, 3, 2], [5, 5, 6, 6]]))
-    tensor([[0.3333, 0.0000]])
+    >>> box_iou(torch.tensor([0, 0, 2, 2]), torch.tensor([[1, 0, 3, 2], [5, 5, 6, 6]]))
+    tensor([0.3333, 0.0000])
     """
     a, b = a.to(torch.promote_types(a.dtype, torch.float32)), b.to(torch.promote_types(b.dtype, torch.float32))
-    low = torch.maximum(a[:, None, :2], b[None, :, :2])
-    high = torch.minimum(a[:, None, 2:], b[None, :, 2:])
+    low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
     common = (high - low).clamp(min=0).prod(-1)
-    areas = [(c[:, 2:] - c[:, :2]).clamp(min=0).prod(-1) for c in (a, b)]
-    union = areas[0][:, None] + areas[1][None] - common
+    areas = [(c[..., 2:] - c[..., :2]).clamp(min=0).prod(-1) for c in (a, b)]
+    union = areas[0] + areas[1] - common
     return torch.where(union > 0, common / union.clamp(min=torch.finfo(union.dtype).tiny), 0.0)

@@ -56,10 +56,13 @@ def object_mask(component: np.ndarray, scene: Scene, patch_size: tuple[int, int]
 def add(score: Score, cut: Cut, scenes: Sequence[Scene], patch_size: tuple[int, int]) -> Tensor:
     """Count a batch; returns its boxes (B, 4) in pixels."""
     boxes, components = boxes_in_pixels(cut, scenes, patch_size), cut.component.cpu().numpy()
-    for box, component, scene in zip(boxes, components, scenes, strict=True):
-        if scene.boxes is not None and len(scene.boxes):
-            score.hits += bool(box_iou(box[None].double(), scene.boxes.double()).max() >= ENOUGH)
-            score.boxed += 1
+    true = {i: scene.boxes for i, scene in enumerate(scenes) if scene.boxes is not None and len(scene.boxes)}
+    if true:
+        owner = torch.tensor([i for i, of_scene in true.items() for _ in of_scene])
+        right = box_iou(boxes[owner].double(), torch.cat(list(true.values())).double()) >= ENOUGH
+        score.hits += len(owner[right].unique())
+        score.boxed += len(true)
+    for component, scene in zip(components, scenes, strict=True):
         if scene.mask is not None and (known := scene.mask.numpy() != VOID).any():
             found, truth = object_mask(component, scene, patch_size), scene.mask.numpy() > 0
             score.overlap += mask_iou(found[known], truth[known])

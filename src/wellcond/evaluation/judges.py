@@ -22,6 +22,7 @@ from wellcond.evaluation.scenes import by_size, stacked
 from wellcond.evaluation.subject import Subject
 from wellcond.evaluation.tokencut import token_cut
 
+MOST_NUMBERS = 1 << 28  # in the features of layers that a probe is trained on together: 1 GiB
 Judge = Callable[[Subject], Iterator[tuple[str, float]]]
 
 
@@ -45,10 +46,12 @@ def judge_knn(subject: Subject) -> Iterator[tuple[str, float]]:
 def judge_linear(subject: Subject) -> Iterator[tuple[str, float]]:
     """Top-1 and top-5 of a linear probe in percent; its learning rate was chosen on the training half alone."""
     schedule = linear.Schedule(epochs=subject.settings.probe_epochs)
-    for seen in _pooled(subject):
-        probe = linear.probe(seen.train, seen.labels, seen.num_classes, schedule=schedule)
-        yield from _tops(probe.head(seen.test)[0], seen)
-        yield seen.named("rate"), probe.rate
+    for together in _side_by_side(_pooled(subject)):
+        features, first = torch.stack([seen.train for seen in together]), together[0]
+        found = linear.probes(features, first.labels, first.num_classes, schedule=schedule)
+        for seen, probe in zip(together, found, strict=True):
+            yield from _tops(probe.head(seen.test)[0], seen)
+            yield seen.named("rate"), probe.rate
 
 
 def judge_segmentation(subject: Subject) -> Iterator[tuple[str, float]]:
@@ -166,6 +169,18 @@ def _pooled(subject: Subject) -> Iterator[_Pooled]:
     for layer in layers:
         named = partial(_name, layer=layer, backbone=backbone)
         yield _Pooled(train[layer], labels, test[layer], truth, num_classes, named)
+
+
+def _side_by_side(layers: Iterator[_Pooled]) -> Iterator[list[_Pooled]]:
+    """Neighbours of one width together, as many as may be copied."""
+    group: list[_Pooled] = []
+    for seen in layers:
+        features = seen.train
+        if group and (features.shape != group[0].train.shape or (len(group) + 1) * features.numel() > MOST_NUMBERS):
+            yield group
+            group = []
+        group.append(seen)
+    yield group
 
 
 def _tops(scores: Tensor, seen: _Pooled) -> Iterator[tuple[str, float]]:

@@ -1,17 +1,18 @@
 """A linear probe: a softmax regression on frozen features, many learning rates side by side in one pass.
 
 As DINOv2 does (Oquab et al., 2023): every batch of features goes through all heads at once, each head with its own
-learning rate, so a sweep costs little more than one head. Features are standardised by the training set's mean and
-deviation (a batch norm without parameters, as MAE's probe has), heads start at zero, SGD with momentum 0.9 and no
-decay, cosine to 0. Pictures are not augmented: features are computed once.
+learning rate, so a sweep costs little more than one head; so do the heads of several layers. Features are standardised
+by the training set's mean and deviation (a batch norm without parameters, as MAE's probe has), heads start at zero, SGD
+with momentum 0.9 and no decay, cosine to 0. Pictures are not augmented: features are computed once.
 
 The learning rate is never chosen on the test set: heads are trained on nine tenths of the training set, the best on the
 held-out tenth names the rate, and a new head is trained with it on all of the training set. That one is judged.
 
-Legend: N features of width d, C classes, R learning rates.
+Legend: N features of width d, C classes, R learning rates; … layers, or nothing.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,16 +34,20 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Heads:
-    """R linear heads on standardised features."""
+    """R linear heads on standardised features, of one layer or of several."""
 
-    weight: Tensor  # (R, d, C)
-    bias: Tensor  # (R, C)
-    mean: Tensor  # (d,)
-    std: Tensor  # (d,)
+    weight: Tensor  # (…, R, d, C)
+    bias: Tensor  # (…, R, C)
+    mean: Tensor  # (…, d)
+    std: Tensor  # (…, d)
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Logits (R, N, C) of features (N, d)."""
-        return ((features - self.mean) / self.std) @ self.weight + self.bias[:, None]
+        """Logits (…, R, N, C) of features (…, N, d)."""
+        standardised = (features - self.mean[..., None, :]) / self.std[..., None, :]
+        return standardised[..., None, :, :] @ self.weight + self.bias[..., None, :]
+
+    def of_layer(self, layer: int) -> "Heads":
+        return Heads(weight=self.weight[layer], bias=self.bias[layer], mean=self.mean[layer], std=self.std[layer])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,51 +61,61 @@ class Probe:
 
 @torch.no_grad()
 def train_heads(
-    features: Tensor, labels: Tensor, num_classes: int, rates: tuple[float, ...], schedule: Schedule
+    features: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    rates: Sequence[float] | Sequence[Sequence[float]],
+    schedule: Schedule,
 ) -> Heads:
-    """Heads trained side by side on features (N, d), labels (N,); each as if it were alone.
+    """Heads trained side by side on features (…, N, d), labels (N,), with rates (R,) or (…, R); each as if alone.
 
-    The gradient of softmax regression is written down: Xᵀ (softmax − one-hot) / batch.
+    The gradient of softmax regression is written down: Xᵀ (softmax − one-hot) / batch. Heads of all rates are the
+    columns of one matrix (…, d + 1, R · C), so that a step is two products.
     """
-    N, d = features.shape
-    mean, std = features.mean(0), features.std(0, correction=0)
+    *layers, N, d = features.shape
+    mean, std = features.mean(-2), features.std(-2, correction=0)
     std = torch.where(std > 0, std, 1.0)
-    X = (features - mean) / std
-    rate = torch.tensor(rates, dtype=X.dtype, device=X.device)[:, None, None]
-    W = X.new_zeros(len(rates), d + 1, num_classes)  # the last row is the bias
+    X = torch.cat([(features - mean[..., None, :]) / std[..., None, :], features.new_ones(*layers, N, 1)], -1)
+    rate = torch.as_tensor(rates, dtype=X.dtype, device=X.device)
+    heads = rate.shape[-1], num_classes
+    rate = rate.repeat_interleave(num_classes, -1)[..., None, :]
+    W = X.new_zeros(*layers, d + 1, math.prod(heads))  # the last row is the bias
     speed = torch.zeros_like(W)
-    X = torch.cat([X, X.new_ones(N, 1)], 1)
     size = min(schedule.batch_size, N)
     total, step = schedule.epochs * (N // size), 0
     generator = torch.Generator().manual_seed(schedule.seed)
+    own = torch.arange(size, device=X.device)
     for _ in range(schedule.epochs):
         order = torch.randperm(N, generator=generator).to(X.device)
         for rows in order[: N - N % size].split(size):
-            x = X[rows]
-            gradient = (x @ W).softmax(-1)
-            gradient[:, torch.arange(size, device=X.device), labels[rows]] -= 1
-            speed = MOMENTUM * speed + x.mT @ gradient / size
+            x = X[..., rows, :]
+            gradient = (x @ W).unflatten(-1, heads).softmax(-1)
+            gradient[..., own, :, labels[rows]] -= 1
+            speed = MOMENTUM * speed + x.mT @ gradient.flatten(-2) / size
             W = W - rate * _cosine(step, total) * speed
             step += 1
-    return Heads(weight=W[:, :d], bias=W[:, d], mean=mean, std=std)
+    W = W.unflatten(-1, heads).transpose(-3, -2)
+    return Heads(weight=W[..., :d, :], bias=W[..., d, :], mean=mean, std=std)
 
 
-def probe(
+def probes(
     features: Tensor, labels: Tensor, num_classes: int, *, rates: tuple[float, ...] = RATES,
     schedule: Schedule | None = None,
-) -> Probe:  # fmt: skip
-    """The head of the best rate: chosen on a held-out tenth of the training set, then trained on all of it."""
-    schedule = schedule or Schedule()
-    if len(features) < 2:
-        raise ValueError(f"{len(features)} training images cannot train a probe and choose its rate; give more")
-    order = torch.randperm(len(features), generator=torch.Generator().manual_seed(schedule.seed + 1))
-    order = order.to(features.device)
-    held, kept = order.tensor_split([max(1, len(features) // HELD_OUT)])
-    heads = train_heads(features[kept], labels[kept], num_classes, rates, schedule)
-    right = (heads(features[held]).argmax(-1) == labels[held]).double().mean(1).tolist()
-    held_out = {rate: 100 * share for rate, share in zip(rates, right, strict=True)}
-    rate = max(held_out, key=lambda r: (held_out[r], -r))  # of equal ones the smallest
-    return Probe(head=train_heads(features, labels, num_classes, (rate,), schedule), rate=rate, held_out=held_out)
+) -> list[Probe]:  # fmt: skip
+    """Of each layer of (L, N, d) the head of the best rate: chosen on a held-out tenth, then trained on all."""
+    schedule, N = schedule or Schedule(), features.shape[1]
+    if N < 2:
+        raise ValueError(f"{N} training images cannot train a probe and choose its rate; give more")
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(schedule.seed + 1)).to(features.device)
+    held, kept = order.tensor_split([max(1, N // HELD_OUT)])
+    heads = train_heads(features[:, kept], labels[kept], num_classes, rates, schedule)
+    held_out = []
+    for layer, of_layer in enumerate(features):
+        right = (heads.of_layer(layer)(of_layer[held]).argmax(-1) == labels[held]).double().mean(1).tolist()
+        held_out.append({rate: 100 * share for rate, share in zip(rates, right, strict=True)})
+    best = [max(found, key=lambda rate: (found[rate], -rate)) for found in held_out]  # of equal ones the smallest
+    heads = train_heads(features, labels, num_classes, [[rate] for rate in best], schedule)
+    return [Probe(head=heads.of_layer(layer), rate=rate, held_out=held_out[layer]) for layer, rate in enumerate(best)]
 
 
 def _cosine(step: int, total: int) -> float:
