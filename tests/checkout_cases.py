@@ -5,6 +5,7 @@ here by `make test`, as .ci/run does, has been through it.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def type_in(checkout: Path, line: str, **given: str) -> str:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(OUTER)}
     settings = {"PYTHON": "false", "PIP_DRY_RUN": "1", "PYTEST_XDIST_AUTO_NUM_WORKERS": "1", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        line.split(),
+        shlex.split(line),
         cwd=checkout,
         env=inherited | settings | given,
         stdout=subprocess.PIPE,

@@ -1,5 +1,6 @@
 """The commands that need a checkout, as written, in a small copy: every `make` of the pages (that of the demo is
-in test_demo) and the server of the site."""
+in test_demo), the server of the site, and every `pip install`, which finds what it needs here and installs to a folder
+of its own."""
 
 import http.client
 import json
@@ -150,8 +151,38 @@ def test_cleaning_leaves_the_checkout(checkout):
     assert Path(sys.executable).exists()  # what the environment only pointed at
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["pip install .", "pip install '.[slurm]'", "pip install -e '.[app]'"])
+def test_pip_installs_the_package_and_its_command(line, checkout):
+    """Without what it depends on; whether the extra of a line is there is asked of what was installed."""
+    for tool in ("hatchling", "editables"):
+        pytest.importorskip(tool)
+    bring(checkout, "src", "README.md", "LICENSE")
+    folder = checkout / "installed"
+    offline = {"PIP_DRY_RUN": "0", "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # 0: none
+    type_in(checkout, f"{sys.prefix}/bin/{line}", **offline, PIP_TARGET=str(folder))
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", INSTALLED, str(folder)], cwd=folder, capture_output=True, text=True, check=True
+    )
+    place, command, *extras = found.stdout.split()
+    assert Path(place).is_relative_to(checkout / "src" if "-e" in line else folder)
+    assert command == "wellcond.cli:main" and (folder / "bin" / "wellcond").exists()
+    assert set(re.findall(r"\[(\w+)\]", line)) <= set(extras)
+
+
+INSTALLED = """
+import site, sys
+from importlib import metadata
+site.addsitedir(sys.argv[1])
+import wellcond
+package = metadata.distribution("wellcond")
+(command,) = package.entry_points
+print(wellcond.__file__, command.value, *package.metadata.get_all("Provides-Extra"))
+"""
+
+
 def test_every_such_command_of_the_pages_is_typed():
     lines = {as_written(words) for page in PAGES for words in SAID[page] if of_a_checkout(words)}
-    assert {line.split()[0] for line in lines} == {"make", "python"}
+    assert {line.split()[0] for line in lines} == {"make", "pip", "python"}
     tests = "".join((ROOT / "tests" / name).read_text() for name in ("test_checkout.py", "test_demo.py"))
     assert [line for line in lines if f'{line}"' not in tests] == []

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from docs_cases import PAGES, ROOT, commands, mentioned, program, promised, script
 from training_cases import free_port
-from typed_cases import ELSEWHERE, SAID, SHOWN, as_written, lay_out, of_a_page, typed
+from typed_cases import SHOWN, lay_out, of_a_page, typed
 
 from wellcond import cli
 from wellcond.runs import Run
@@ -149,9 +149,8 @@ def test_a_page_goes_as_typed(page, tmp_path, monkeypatch, own_cache, answers):
 
 def test_what_is_not_typed_runs_elsewhere():
     """Each line of the tables is needed, and what it points at is there."""
-    assert ELSEWHERE.keys() <= {as_written(words) for page in PAGES for words in SAID[page]}
     assert SHOWN.keys() <= {program(words) for page in PAGES for words in commands(page, "console")}
-    for command, (why, file, line) in (ELSEWHERE | SHOWN).items():
+    for command, (why, file, line) in SHOWN.items():
         assert why and line in (ROOT / file).read_text(), command
 
 
@@ -165,7 +164,7 @@ def test_no_command_hides(page):
     """Neither in a block of another kind nor in one without a fence."""
     rest = re.sub(r"^```(?:sh|console|python)\n.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     blocks = re.findall(r"^```.*?^```$|^    .*?$", rest, re.DOTALL | re.MULTILINE)
-    programs = "|".join({"make", *RUN, *SHOWN, *(command.split()[0] for command in ELSEWHERE)})
+    programs = "|".join({"make", "pip", "apt", *RUN, *SHOWN})
     assert not re.search(rf"^\s*(\$ )?([\w./-]*/)?({programs}) ", "\n".join(blocks), re.MULTILINE)
 
 

@@ -1,7 +1,7 @@
 """How the commands of the pages are typed in a test: what stands in for the user's files and time, what runs elsewhere.
 
-SWAPS, SMALLER and FILES change a command as little as they can; ELSEWHERE, SHOWN and RECORDS name what is not typed at
-all. All else runs as it is written, on its page (test_typed) or in a checkout (test_checkout).
+SWAPS, SMALLER and FILES change a command as little as they can; SHOWN and RECORDS name what is not typed at all. All
+else runs as it is written, on its page (test_typed) or in a checkout (test_checkout).
 """
 
 import shlex
@@ -113,20 +113,13 @@ def lay_out(words: list[str]) -> None:
 
 
 class Elsewhere(NamedTuple):
-    """Why a command is not typed, and where to see what stands for it: a file and a line that must be in it."""
+    """Why a program is not run, and where to see what stands for it: a file and a line that must be in it."""
 
     why: str
     file: str
     line: str
 
 
-INSTALLS = "changes the Python it is typed into, and pip fetches what builds the package; `make` does it in its own"
-ELSEWHERE = {
-    "pip install .": Elsewhere(INSTALLS, "Makefile", "$(PIP) -e . $(CONSTRAINTS)"),
-    "pip install -e '.[app]'": Elsewhere(INSTALLS, "pyproject.toml", '"wellcond[app]",  '),  # in dev
-    "pip install '.[slurm]'": Elsewhere(INSTALLS, "pyproject.toml", '"wellcond[docs,slurm]",  '),
-    "apt install chromium": Elsewhere("needs root and the network", ".ci/run", "--no-install-recommends chromium"),
-}
 SHOWN = {  # programs of a cluster: a transcript shows what they said there, and no page asks to type them
     "squeue": Elsewhere("lists the jobs of a Slurm", "docs/many.md", "Tried: a Slurm of one machine"),
     "scancel": Elsewhere(
@@ -143,10 +136,9 @@ def as_written(words: list[str]) -> str:
 
 def of_a_checkout(words: list[str]) -> bool:
     """Whether it needs the whole project around it; test_checkout types each of these once."""
-    return program(words) == "make" or "http.server" in words
+    return program(words) in ("make", "pip") or "http.server" in words
 
 
 def of_a_page(page: Path) -> list[list[str]]:
     """All others that can be typed, in their order."""
-    there = [words for words in SAID[page] if not of_a_checkout(words) and program(words) not in SHOWN]
-    return [words for words in there if as_written(words) not in ELSEWHERE]
+    return [words for words in SAID[page] if not of_a_checkout(words) and program(words) not in SHOWN]
