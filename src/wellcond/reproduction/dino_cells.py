@@ -33,6 +33,7 @@ ALONG = ("along",)
 NEEDS = (*ALONG, "judged", "maps")
 SIDE, SMALL = 160, 32  # of VOC pictures, the shorter one: 20 patches; of the quick version
 WHERE = ("bbox_source=voc2012",)
+AT_ONCE = 1024  # pictures that a judge reads together: small models are bound by launches
 SCALED = (
     f"ViT-Tiny and ViT-S with patches of 8 on Tiny-ImageNet at 64 px, {EPOCHS} epochs, for ViT-S/16 on ImageNet-1K at "
     "224 px, 300 epochs; 4096 prototypes for 65536, small crops of 32 px for 96; learning rates not looked for. "
@@ -91,7 +92,7 @@ def along(sources: dict[str, str], options: ReproduceConfig) -> dict[str, Any]:
         found |= {"along.where": WHERE, "along.size": SMALL if options.quick else SIDE}
     if options.quick:
         return found | {"along.every": 1, "along.probe_epochs": 1, "along.segmentation_epochs": 1}
-    return found | {"along.every": interval(options.epochs or EPOCHS)}
+    return found | {"along.every": interval(options.epochs or EPOCHS), "along.batch_size": AT_ONCE}
 
 
 def interval(epochs: int) -> int:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from ..config import TrainConfig
 from ..judging.options import EvaluateCommand, JudgeName
-from .dino_cells import PETS, SIDE, SMALL, TINY, VOC, WHERE, stands_in
+from .dino_cells import AT_ONCE, PETS, SIDE, SMALL, TINY, VOC, WHERE, stands_in
 from .statistics import ranks
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def judge(out: Path, config: TrainConfig, look: Look, sources: dict[str, str], *
         own = {}
     own |= {"probe_epochs": 1, "segmentation_epochs": 1} if quick else {}
     command = EvaluateCommand(
-        runs=(out,), judges=look.judges, data=source, layers=(layers,), pictures=PICTURES, device=config.device, **own
+        runs=(out,), judges=look.judges, data=source, layers=(layers,), pictures=PICTURES, device=config.device,
+        batch_size=AT_ONCE, **own,
     )  # fmt: skip
     subject, album, _ = examine(out, command)
     for name in look.judges:
