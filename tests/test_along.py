@@ -15,13 +15,14 @@ from PIL import Image
 from pyarrow import parquet
 from training_cases import final, finish, run, start
 
-from wellcond import recipes
+from wellcond import evaluation, recipes
 from wellcond.cli import main
 from wellcond.config import AlongConfig, TrainConfig
 from wellcond.data.progress import silent
 from wellcond.data.splits import open_split
 from wellcond.runs import Run
 from wellcond.runs_page import write_page
+from wellcond.training import checkpoints
 from wellcond.training.annotated import Squares, View
 
 JUDGES = ("knn", "linear", "segmentation=procedural:10", "discovery=procedural:10", "discovery", "pca")
@@ -122,6 +123,21 @@ def test_killed_and_resumed_it_is_the_same_run(straight, cache, tmp_path):
     for fault in (("after an evaluation", 2), ("before a step", 3)):
         assert finish(start(what, out, None, fault=fault)) == [-signal.SIGKILL]
     assert finish(start(what, out, None)) == [0]
+    assert final(out) == final(straight)
+
+
+def test_nothing_is_trained_again_where_a_judge_fails(straight, cache, tmp_path, monkeypatch):
+    what, out = config("procedural-dino", cache), tmp_path / "run"
+
+    def fail(subject):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(evaluation.JUDGES, "discovery", fail)
+        with pytest.raises(ValueError, match=r"with --along\.batch-size 1$"):
+            run(what, out, None)
+    assert checkpoints.newest_whole(Run(out).checkpoints) == 8  # the end of epoch 2, of which it was to speak
+    run(what, out, None)
     assert final(out) == final(straight)
 
 

@@ -165,6 +165,8 @@ class Loop:
         epoch = tally.step // trainer.supply.steps_per_epoch
         last = tally.step == trainer.num_steps
         rate = self.teller.measure(tally.step)
+        if config.along.due(epoch, last) and not tally.streak:
+            trainer.save()  # judges take long, and the memory of a GPU may be too small for them
         numbers = self._look(epoch, last)
         warning = None
         if trainer.processes.is_main:
