@@ -165,6 +165,7 @@ def test_only_images_and_safetensors_are_taken_and_nothing_else_is_kept(app: Ser
         "script.png": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n",
         "empty.jpg": b"",
         "photo": picture(),
+        "damaged.avif": picture(format="AVIF").replace(b"av01", b"av99"),
     }
     for name, content in wrong.items():
         status, text = app.upload(name, content)
@@ -236,10 +237,10 @@ def test_addresses_that_climb(path):
 # Without a server: the functions behind the page trust nothing either.
 
 
-def picture(side: int = 48) -> bytes:
+def picture(side: int = 48, format: str = "PNG") -> bytes:
     pixels = np.random.default_rng(0).integers(0, 255, (side, side, 3), np.uint8)
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, format="PNG")
+    Image.fromarray(pixels).save(buffer, format=format)
     return buffer.getvalue()
 
 

@@ -175,6 +175,35 @@ def test_a_slow_solver_and_little_room_are_told_with_remedies(monkeypatch, capsy
     assert shown.count("warning: ") == shown.count("  → ") == 3
 
 
+@pytest.mark.parametrize("broken", ["file", "link"])
+def test_a_cache_that_cannot_be_made_is_told(broken, monkeypatch, tmp_path):
+    """A file in its place, or a link to a disk that is gone."""
+    (tmp_path / "file").touch(mode=0o755)
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for variable in ("XDG_CACHE_HOME", "HF_HOME", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / broken))
+    findings: list[Finding] = []
+    assert storage.storage(findings)["free"]["bytes"] > 0
+    assert len(findings) == 3 and all(f"{tmp_path / broken} is no folder" in finding.text for finding in findings)
+    assert ["XDG_CACHE_HOME" in findings[0].remedy, "HF_HOME" in findings[1].remedy] == [True, True]
+
+
+def test_a_cache_that_may_not_be_entered_is_told(monkeypatch, tmp_path):
+    """Tried as anybody: root may."""
+    look = Path.stat
+
+    def closed(self, **options):
+        if tmp_path in self.parents:
+            raise PermissionError(13, "Permission denied", str(self))
+        return look(self, **options)
+
+    monkeypatch.setattr(Path, "stat", closed)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    findings: list[Finding] = []
+    storage.storage(findings)
+    assert "you may not write there" in findings[0].text and "XDG_CACHE_HOME" in findings[0].remedy
+
+
 def test_a_wrong_solver_is_fatal(monkeypatch, capsys):
     broken = choice.Choice("lapack", "", False, "", float("nan"))
     monkeypatch.setattr(choice, "explain", lambda device: broken)

@@ -41,6 +41,7 @@ def test_help_of_a_verb_fits_a_screen_and_ends_in_an_example(verb, capsys, monke
     *before, title, example = capsys.readouterr().out.splitlines()
     assert (title, example.strip()) == ("example:", VERBS[verb].example)
     assert max(map(len, before)) <= COLUMNS and len(before) + 2 <= LINES
+    assert not any("...." in line for line in before)  # brackets in prose read as "several words"
 
 
 @pytest.mark.parametrize("columns", [50, 80, 200])

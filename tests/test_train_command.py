@@ -227,6 +227,9 @@ def place(tmp_path, monkeypatch, straight) -> Path:
     Path("other/notes.txt").write_text("mine")
     Path("text").write_text("mine")
     Path("broken.json").write_text('{"epochs": 3}')
+    Path("text.json").write_bytes(b"\xff")
+    huge = {**json.loads(to_json(recipes.get("procedural-vit"))), "seed": 10**400}
+    Path("huge.json").write_text(json.dumps(huge))
     stand_in(Path("seven"), 16, 7, train=8)
     return tmp_path
 
@@ -258,6 +261,8 @@ BAD = {
     "damaged config": ([*TRAIN, "--out", "broken"], ["broken/config.json", "not JSON"]),
     "no such config file": (["train", "nowhere.json"], ["'nowhere.json'", "wellcond recipes"]),
     "bad config file": (["train", "broken.json"], ["'broken.json'", "TrainConfig needs"]),
+    "no config file": (["train", "text.json"], ["'text.json'", "it is no text", "wellcond recipes NAME --json"]),
+    "numbers that no float holds": (["train", "huge.json"], ["a number is too large", "choose a smaller one"]),
     "model that does not fit": ([*TRAIN, "--model.name", "vit_tinny"], ["vit_tinny", "vit_tiny"]),
     "heads that do not divide": ([*TRAIN, "--model.options", "num_heads", "5"], ["vit_tiny", "--model"]),
     "patch that does not divide": ([*TRAIN, "--model.patch-size", "5", "--model.graying.method", "svd"], ["5"]),

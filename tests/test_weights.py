@@ -150,6 +150,14 @@ def test_a_checkpoint_without_tensors(tmp_path):
         load(tmp_path / "w.pth")
 
 
+@pytest.mark.parametrize("shape", [(1_000_000_000, 0), ()], ids=str)
+def test_a_classifier_of_another_shape_is_not_believed(shape, trained, tmp_path):
+    """A tensor without columns costs no byte and may claim any number of rows: a model of so many classes would not."""
+    save_file({**trained.state_dict(), "head.weight": torch.zeros(shape)}, tmp_path / "w.safetensors")
+    with pytest.raises(ValueError, match=r"head\.weight is .* in the file, \d+×64 in the model"):
+        load_model(DiagnoseConfig(model=NAME, weights=tmp_path / "w.safetensors"))
+
+
 def test_random_weights_depend_on_the_seed_only():
     def make(seed: int) -> nn.Module:
         return load_model(DiagnoseConfig(model=NAME, seed=seed))[0]

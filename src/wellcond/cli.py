@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise
     except MemoryError as error:
         return _complain(f"too little memory{f' ({error})' if str(error) else ''}; choose smaller or fewer pictures")
+    except OverflowError as error:  # of a config.json; the command line takes no such number
+        return _complain(f"a number is too large ({error}); choose a smaller one")
     except OSError as error:
         return _complain(_describe(error))
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -59,7 +59,8 @@ def parse(kind: type[Config], verb: str, arguments: list[str], default: Config |
         message = wording.first_paragraph(caught.getvalue())
         if own := re.fullmatch(r"Error parsing (?!-)[\w.]+: (.*)", message):  # a config's own check, with its remedy
             raise ValueError(own[1]) from None
-        kind_of = MissingArgument if message.startswith("Missing from") else BadArguments
+        nothing_given = re.match(r"Missing from|Missing value for argument '(?!-)", message)
+        kind_of = MissingArgument if nothing_given else BadArguments
         raise kind_of(wording.plain(message)) from None
     if unknown:
         raise UnknownArguments(unknown, options)
@@ -106,15 +107,28 @@ def _registry() -> tyro.constructors.ConstructorRegistry:
     registry = tyro.constructors.ConstructorRegistry()
 
     @registry.primitive_rule
+    def whole(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
+        if info.type is not int:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT",
+            instance_from_str=lambda words: _whole(words[0]),
+            is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    @registry.primitive_rule
     def optional(
         info: tyro.constructors.PrimitiveTypeInfo,
     ) -> tyro.constructors.PrimitiveConstructorSpec | None:
         for kind, metavar in ((Path, "PATH"), (int, "INT"), (float, "FLOAT"), (str, "STR")):
+            read = _whole if kind is int else kind
             if info.type == kind | None:
                 return tyro.constructors.PrimitiveConstructorSpec(
                     nargs=1,
                     metavar=metavar,
-                    instance_from_str=lambda words, kind=kind: _or_none(words[0], kind),
+                    instance_from_str=lambda words, read=read: _or_none(words[0], read),
                     is_instance=lambda value, kind=kind: value is None or isinstance(value, kind),
                     str_from_instance=lambda value: ["none" if value is None else str(value)],
                 )
@@ -137,8 +151,16 @@ def _registry() -> tyro.constructors.ConstructorRegistry:
     return registry
 
 
-def _or_none(word: str, kind: type) -> Any:
-    return None if word.lower() == "none" and kind is not Path else kind(word)
+def _or_none(word: str, read: Callable[[str], Any]) -> Any:
+    return None if word.lower() == "none" and read is not Path else read(word)
+
+
+def _whole(word: str) -> int:
+    """Of 64 bits, as the libraries count: what Python takes beyond breaks anywhere in them."""
+    number = int(word)
+    if abs(number) >= 1 << 63:
+        raise ValueError(f"{word if len(word) < 30 else word[:27] + '…'} is too large a number")
+    return number
 
 
 def _bool_or_contrast(word: str) -> bool | str:

@@ -109,6 +109,8 @@ def plain(message: str) -> str:
 
     >>> plain("Error parsing --size: invalid literal for int() with base 10: 'big'")
     "--size is 'big', not a whole number"
+    >>> plain("Error parsing --size: 99999999999999999999 is too large a number")
+    '--size is 99999999999999999999, too large a number'
     >>> plain("Missing value for argument '--size'. Expected 1 values")
     '--size needs a value'
     >>> plain("Missing value for argument '--betas'. Expected 2 values")
@@ -121,6 +123,8 @@ def plain(message: str) -> str:
     if wrong := re.fullmatch(r"Error parsing (--\S+): (invalid literal for int|could not convert).*?: ('.*')", message):
         option, cause, value = wrong.groups()
         return f"{option} is {value}, not a {'whole number' if 'int' in cause else 'number'}"
+    if wrong := re.fullmatch(r"Error parsing (--\S+): (\S+) is (.*)", message):  # what a rule of parsing.py says
+        return f"{wrong[1]} is {wrong[2]}, {wrong[3]}"
     if missing := re.fullmatch(r"Missing value for argument '(--\S+)'\. Expected (\d+|.*) values", message):
         return f"{missing[1]} needs {missing[2]} values" if missing[2] in "23456789" else f"{missing[1]} needs a value"
     if wrong := re.fullmatch(r"Error parsing (--\S+): Could not find valid parse for arguments: \[(.*)\]", message):

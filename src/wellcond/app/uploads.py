@@ -35,7 +35,7 @@ def check_photo(path: Path) -> None:
                 width, height = image.size
     except Image.DecompressionBombError:
         raise ValueError(f"{path.name!r} has too many pixels for a photo; make it smaller first") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError):
+    except (UnidentifiedImageError, OSError, RuntimeError, SyntaxError, ValueError, EOFError):  # RuntimeError: of AVIF
         raise ValueError(f"{path.name!r} is not an image that is known here; save it as PNG or JPEG") from None
     if width * height > MAX_PIXELS:
         limit = f"the limit is {MAX_PIXELS // 1_000_000} million pixels"

@@ -104,14 +104,20 @@ def _under(prefix: str, tensors: Tensors) -> Tensors:
 
 
 def num_classes_of(tensors: Tensors, model: nn.Module) -> int | None:
-    """How many classes the tensors have: 0 without a classifier, None if the model does not name its own."""
+    """How many classes the tensors have: 0 without a classifier, None if the model does not name its own.
+
+    None, too, for a classifier that is not for this model: a tensor without columns may claim any number of rows.
+    """
     config: Any = getattr(model, "pretrained_cfg", None) or {}
     name = config.get("classifier")
     name = name[0] if isinstance(name, (tuple, list)) and name else name
-    if not name or f"{name}.weight" not in model.state_dict():
+    own = model.state_dict().get(f"{name}.weight")
+    if own is None:
         return None
     weight = tensors.get(f"{name}.weight")
-    return 0 if weight is None else len(weight)
+    if weight is None:
+        return 0
+    return len(weight) if weight.shape[1:] == own.shape[1:] else None
 
 
 def misfit(tensors: Tensors, model: nn.Module) -> str:

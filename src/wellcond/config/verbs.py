@@ -235,7 +235,7 @@ class BenchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipesConfig:
-    """List the recipes, or show one: wellcond recipes [NAME]."""
+    """List the recipes, or show one: wellcond recipes NAME."""
 
     name: str | None = None
     """The recipe to show: its card and its whole config; none: a table of all."""

@@ -110,8 +110,10 @@ def _base(name: str, arguments: list[str]) -> TrainConfig:
         raise ValueError(f"there is no config {name!r}; give a recipe (wellcond recipes) or a config.json")
     try:
         return changed(from_json(path.read_text(), TrainConfig), early)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name!r}: {error}") from None
+    except ValueError as error:
+        why = "it is no text" if isinstance(error, UnicodeDecodeError) else error
+        remedy = "give one that wellcond recipes NAME --json prints, or that of a run"
+        raise ValueError(f"{name!r} is no config: {why}; {remedy}") from None
 
 
 def _value_of(option: str, arguments: list[str]) -> str | None:
