@@ -206,9 +206,12 @@ def test_a_finished_run_is_not_run_again(straight):
     assert (final(straight), (straight / "timings.jsonl").read_bytes()) == before
 
 
-def test_a_finished_run_whose_end_was_torn_gets_it_back(straight, tmp_path):
+@pytest.mark.parametrize("only", [False, True])
+def test_a_finished_run_whose_end_was_torn_gets_it_back(only, straight, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(straight, out)
+    if only:  # as with keep 1: made again from the beginning
+        shutil.rmtree(out / "checkpoints" / checkpoints.name_of(12))
     os.truncate(out / "checkpoints" / checkpoints.name_of(15) / "model.safetensors", 1000)
     with pytest.warns(UserWarning, match="step-00000015 is damaged"):
         summary = cases.train(CONFIG, out, open_supply=cases.TensorSupply)

@@ -234,12 +234,12 @@ class Loop:
 def _is_done(run: Run) -> bool:
     """Is there a summary, and the checkpoint it speaks of? One that was damaged since is made again from that before.
 
-    Where no whole one is left the numbers stand: who throws checkpoints away does not want to train again.
+    Where there are none the numbers stand: who throws checkpoints away does not want to train again.
     """
     if run.read_summary() is None:
         return False
-    last = checkpoints.newest_whole(run.checkpoints)
-    return last is None or last == checkpoints.steps(run.checkpoints)[0]
+    steps = checkpoints.steps(run.checkpoints)
+    return not steps or checkpoints.newest_whole(run.checkpoints) == steps[0]
 
 
 def _as_told(done: dict[str, Any], run: Run) -> Summary:
