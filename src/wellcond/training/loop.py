@@ -28,7 +28,7 @@ from wellcond.training.signals import Interrupted, Stopped, StopWish, stop_signa
 from wellcond.training.state import NotFinite
 from wellcond.training.supply import OpenSupply, Supply
 from wellcond.training.surroundings import surroundings
-from wellcond.training.telling import Teller, open_tensorboard
+from wellcond.training.telling import Teller, import_writer
 from wellcond.training.trainer import Trainer
 
 
@@ -61,6 +61,8 @@ def train(
             process_group(config.device, config.batch_size, config.accumulate, judging=bool(config.along.judges))
         )
         check_graph(config.graph, processes)
+        if config.tensorboard:
+            import_writer()
         stack.enter_context(surroundings(deterministic=config.deterministic, device=processes.device))
         wish = stack.enter_context(stop_signals())
         if processes.is_main:
@@ -72,10 +74,10 @@ def train(
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
         along = Along(config, processes.device) if config.along.judges and processes.is_main else None
-        if processes.is_main:
-            _begin(run, config, processes)
         trainer = Trainer(config, run, supply, processes, along)
         stack.callback(trainer.close)
+        if processes.is_main:  # only now: what cannot be built leaves no run behind
+            _begin(run, config, processes)
         return Loop(trainer, wish, console if processes.is_main else None, stack).run()
 
 
@@ -98,7 +100,8 @@ class Loop:
         stack.callback(self.teller.close)
         self.board = None
         if self.config.tensorboard and trainer.processes.is_main:
-            self.board = open_tensorboard(trainer.run.path, tally.step)
+            # what it showed after this step is dropped
+            self.board = import_writer()(str(trainer.run.path / "tensorboard"), purge_step=tally.step)
             stack.callback(self.board.close)
         if resumed:
             beginning = "continuing" if tally.step else "no checkpoint was saved yet: beginning again"
