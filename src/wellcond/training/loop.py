@@ -293,7 +293,7 @@ def _begin(run: Run, config: TrainConfig, processes: Processes) -> None:
 def _open_images(config: TrainConfig, processes: Processes, console: Console | None) -> Supply:
     def say(line: str) -> None:
         if console is not None and processes.is_main:
-            console.print(line, highlight=False, markup=False)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     try:
         return ImageSupply(config, processes, say)
