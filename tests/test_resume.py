@@ -106,6 +106,21 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(damage, straight, tmp_pa
     assert final(out) == final(straight)
 
 
+def test_a_torn_log_costs_the_newest_checkpoint_only(straight, tmp_path, monkeypatch):
+    """Cut below what the newest one saw: the one before it writes these rows again."""
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(CONFIG, out)
+    assert checkpoints.steps(out / "checkpoints") == [3, 0]
+    seen = checkpoints.read_state(out / "checkpoints" / checkpoints.name_of(3))["metrics_bytes"]
+    os.truncate(out / "metrics.jsonl", seen - 5)
+    with pytest.warns(UserWarning, match=r"step-00000003 is damaged \(5 bytes of metrics.jsonl that it saw are gone\)"):
+        cases.train(CONFIG, out, open_supply=cases.TensorSupply)
+    assert final(out) == final(straight)
+
+
 def test_all_checkpoints_damaged_starts_over(straight, tmp_path, monkeypatch):
     out = tmp_path / "run"
     with monkeypatch.context() as patch:

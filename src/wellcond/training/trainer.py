@@ -270,7 +270,8 @@ class Trainer:
 
     def restore(self) -> bool:
         """Continue from the newest whole checkpoint; False, and the beginning, where there is none."""
-        found = checkpoints.newest_whole(self.run.checkpoints) if self.processes.is_main else None
+        log = self.run.path / METRICS
+        found = checkpoints.newest_whole(self.run.checkpoints, log) if self.processes.is_main else None
         step = self.processes.agree(-1 if found is None else found)
         self.records = Records(self.processes.device)
         if step < 0:
