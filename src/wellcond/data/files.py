@@ -90,7 +90,7 @@ def read_image(
     """
     with _opened(path, content) as image:
         image.load()  # a PNG may have its EXIF after its pixels
-        turn = UPRIGHT.get(image.getexif().get(ORIENTATION)) if upright else None
+        turn = UPRIGHT.get(image.getexif().get(ORIENTATION, 1)) if upright else None
         # not ImageOps.exif_transpose: it writes the EXIF again, and fails where another entry of it is wrong
         picture = _eight_bits(image if turn is None else image.transpose(turn)).convert("RGB")
     if resize is not None:
