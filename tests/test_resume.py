@@ -214,6 +214,24 @@ def test_ctrl_c_twice_ends_at_once(tmp_path, monkeypatch):
         run(CONFIG, tmp_path / "run")
 
 
+def test_ctrl_c_after_a_scheduler_s_signal_still_saves(straight, tmp_path, monkeypatch):
+    advance, calls = trainer.Trainer.advance, iter(range(1, 1000))
+
+    def signalled(self, stop):
+        if next(calls) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+        return advance(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "advance", signalled)
+        with pytest.raises(SystemExit, match="stopped at step 4, saved"):
+            run(CONFIG, tmp_path / "run")
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == 4
+    run(CONFIG, tmp_path / "run")
+    assert final(tmp_path / "run") == final(straight)
+
+
 def test_a_finished_run_is_not_run_again(straight):
     before = final(straight), (straight / "timings.jsonl").read_bytes()
     summary = run(CONFIG, straight)
