@@ -138,6 +138,7 @@ def test_a_damaged_picture_is_named_replaced_and_counted(tmp_path):
     assert cache.labels[5] == 1 and cache.labels[1999] == 1  # theirs, and of what is there now
     assert cache.meta.replaced == {"5": 7, "1999": 1}
     assert len(lines) == 1 and "2 of 2000" in lines[0] and "'picture 5': damaged" in lines[0]
+    assert lines[0].endswith(f"all are named in {str(cache.folder / 'meta.json')!r}")
     lines.clear()
     open_cache(Flawed(2000, damaged=(5, 1999)), 4, tmp_path, say=lines.append)
     assert len(lines) == 1 and "2 of 2000" in lines[0]  # said again when it is opened

@@ -226,6 +226,9 @@ def _leaves(config, prefix=""):
         (lambda: OptimConfig(name="sgd"), ["'sgd'", "'adamw'"]),  # pyright: ignore[reportArgumentType]
         (lambda: AugmentConfig(scale=(0.5, 0.2)), ["augment.scale is (0.5, 0.2)"]),
         (lambda: AugmentConfig(smoothing=1.0), ["augment.smoothing is 1.0"]),
+        (lambda: AugmentConfig(ratio=(0.5, float("inf"))), ["augment.ratio is (0.5, inf)"]),
+        (lambda: dataclasses.replace(DATA, mean=(float("nan"), 0.0, 0.0)), ["data.mean is nan"]),
+        (lambda: dataclasses.replace(DATA, std=(1.0, 1.0, float("inf"))), ["data.std is (1.0, 1.0, inf)"]),
         (lambda: GrayingConfig(epsilon=0), ["graying.epsilon is 0"]),
     ],
 )

@@ -200,3 +200,13 @@ def test_tensorboard_missing_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(ValueError, match=r"pip install .*'\.\[tensorboard\]'"):
         run(replace(CONFIG, tensorboard=True), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_optimizer_that_cannot_be_built_leaves_no_run(tmp_path):
+    """Else the same --out would be refused to the one that can."""
+    options = (("dim", 8), ("depth", 1), ("kernel_size", 3))
+    model = replace(CONFIG.model, name="convmixer_tiny", patch_size=4, drop_path=0.0, options=options)
+    with pytest.raises(ValueError, match="no weight matrices in its blocks; use 'adamw'"):
+        run(replace(CONFIG, model=model, optim=OptimConfig(name="muon")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 import wellcond
 from wellcond import photos
@@ -64,6 +64,29 @@ def test_upright_by_exif(tmp_path):
     image.save(tmp_path / "turned.png", exif=exif)
     assert image_size(tmp_path / "turned.png") == (32, 48)
     assert read_image(tmp_path / "turned.png").shape == (48, 32, 3)
+
+
+@pytest.mark.parametrize("orientation", range(10))
+def test_every_orientation_is_that_of_pillow(orientation, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)).save(tmp_path / "x.png", exif=exif)
+    with Image.open(tmp_path / "x.png") as image:
+        upright = np.asarray(ImageOps.exif_transpose(image))
+    assert np.array_equal(read_image(tmp_path / "x.png"), upright)
+    assert image_size(tmp_path / "x.png") == upright.shape[1::-1]
+
+
+def test_a_wrong_entry_beside_the_orientation_costs_no_picture(tmp_path):
+    """Some cameras write the unit of the resolution as text; Pillow reads that, and cannot write it again."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x0128] = 6, 2
+    Image.new("RGB", (12, 8)).save(tmp_path / "x.jpg", exif=exif)
+    content = (tmp_path / "x.jpg").read_bytes()
+    wrong = content.replace(b"\x01\x28\x00\x03", b"\x01\x28\x00\x02")
+    assert wrong != content
+    (tmp_path / "x.jpg").write_bytes(wrong)
+    assert read_image(tmp_path / "x.jpg").shape == (12, 8, 3)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "I;16", "CMYK"])

@@ -106,6 +106,21 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(damage, straight, tmp_pa
     assert final(out) == final(straight)
 
 
+def test_a_torn_log_costs_the_newest_checkpoint_only(straight, tmp_path, monkeypatch):
+    """Cut below what the newest one saw: the one before it writes these rows again."""
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(CONFIG, out)
+    assert checkpoints.steps(out / "checkpoints") == [3, 0]
+    seen = checkpoints.read_state(out / "checkpoints" / checkpoints.name_of(3))["metrics_bytes"]
+    os.truncate(out / "metrics.jsonl", seen - 5)
+    with pytest.warns(UserWarning, match=r"step-00000003 is damaged \(5 bytes of metrics.jsonl that it saw are gone\)"):
+        cases.train(CONFIG, out, open_supply=cases.TensorSupply)
+    assert final(out) == final(straight)
+
+
 def test_all_checkpoints_damaged_starts_over(straight, tmp_path, monkeypatch):
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
@@ -199,6 +214,24 @@ def test_ctrl_c_twice_ends_at_once(tmp_path, monkeypatch):
         run(CONFIG, tmp_path / "run")
 
 
+def test_ctrl_c_after_a_scheduler_s_signal_still_saves(straight, tmp_path, monkeypatch):
+    advance, calls = trainer.Trainer.advance, iter(range(1, 1000))
+
+    def signalled(self, stop):
+        if next(calls) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+        return advance(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "advance", signalled)
+        with pytest.raises(SystemExit, match="stopped at step 4, saved"):
+            run(CONFIG, tmp_path / "run")
+    assert checkpoints.steps(tmp_path / "run" / "checkpoints")[0] == 4
+    run(CONFIG, tmp_path / "run")
+    assert final(tmp_path / "run") == final(straight)
+
+
 def test_a_finished_run_is_not_run_again(straight):
     before = final(straight), (straight / "timings.jsonl").read_bytes()
     summary = run(CONFIG, straight)
@@ -206,9 +239,12 @@ def test_a_finished_run_is_not_run_again(straight):
     assert (final(straight), (straight / "timings.jsonl").read_bytes()) == before
 
 
-def test_a_finished_run_whose_end_was_torn_gets_it_back(straight, tmp_path):
+@pytest.mark.parametrize("only", [False, True])
+def test_a_finished_run_whose_end_was_torn_gets_it_back(only, straight, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(straight, out)
+    if only:  # as with keep 1: made again from the beginning
+        shutil.rmtree(out / "checkpoints" / checkpoints.name_of(12))
     os.truncate(out / "checkpoints" / checkpoints.name_of(15) / "model.safetensors", 1000)
     with pytest.warns(UserWarning, match="step-00000015 is damaged"):
         summary = cases.train(CONFIG, out, open_supply=cases.TensorSupply)

@@ -138,6 +138,17 @@ def test_a_stop_before_and_after_the_loop_is_exit_75_too(place, number, straight
     assert final(tmp_path / "run") == final(straight)
 
 
+def test_a_second_signal_while_python_shuts_down_does_not_change_the_status():
+    lines = (
+        "import atexit, os, signal",
+        "from wellcond.recipes import starting",
+        "atexit.register(os.kill, os.getpid(), signal.SIGTERM)",
+        "with starting._requeued():",
+        "    os.kill(os.getpid(), signal.SIGUSR1)",
+    )
+    assert subprocess.run([sys.executable, "-c", "\n".join(lines)]).returncode == 75
+
+
 def test_halves_with_other_classes_are_told_before_the_number_of_classes(decoded, tmp_path, capsys):
     for half, names in {"train": "ab", "val": "abc"}.items():
         for name in names:

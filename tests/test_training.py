@@ -19,7 +19,7 @@ from training_cases import TensorSupply, final, power_cut, run, tiny
 import wellcond
 from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, OptimConfig
 from wellcond.runs import Run
-from wellcond.training import build_model, monitoring, train, trainer
+from wellcond.training import build_model, loop, monitoring, train, trainer
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.processes import Processes
 
@@ -176,6 +176,19 @@ def test_into_a_pipe_one_line_per_epoch(tmp_path):
     lines = text.getvalue().splitlines()
     assert len(lines) == 3
     assert re.match(r"epoch 1/3  loss \S+  top1 \S+  top5 \S+  log_kappa \S+  \S+ img/s", lines[0])
+
+
+def test_the_name_of_a_damaged_picture_is_not_broken(tmp_path, monkeypatch):
+    """A path is for copying; into a pipe the width is 80, and it may be longer."""
+
+    def opening(config, processes, say):
+        say("damaged: " + 20 * "folder/" + "a picture.png")
+        return TensorSupply(config, processes)
+
+    monkeypatch.setattr(loop, "ImageSupply", opening)
+    text = io.StringIO()
+    train(tiny(epochs=1), tmp_path / "run", console=Console(file=text, width=80))
+    assert 20 * "folder/" + "a picture.png\n" in text.getvalue()
 
 
 def test_on_a_terminal_a_bar(tmp_path):

@@ -1,10 +1,11 @@
 """What is trained on: a source of images, and what is done to them."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .checks import check_at_least, check_one_of, check_within
+from .checks import check_at_least, check_number, check_one_of, check_within
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -45,7 +46,7 @@ class AugmentConfig:
         check_at_least("augment.padding", self.padding, 0, example=4)
         for name in ("scale", "ratio"):
             low, high = getattr(self, name)
-            if not 0 < low <= high:
+            if not 0 < low <= high < math.inf:
                 raise ValueError(f"augment.{name} is ({low}, {high}); give a lower and an upper bound above 0")
         if self.scale[1] > 1:
             raise ValueError(f"augment.scale is {self.scale}; the area of a crop is at most 1")
@@ -86,5 +87,7 @@ class DataConfig:
         check_at_least("data.image_size", self.image_size, 1, example=224)
         check_one_of("data.resident", self.resident, ("auto", "yes", "no"))
         check_at_least("data.workers", self.workers, 0, example=4)
-        if not all(value > 0 for value in self.std):
+        for value in self.mean:
+            check_number("data.mean", value)
+        if not all(0 < value < math.inf for value in self.std):
             raise ValueError(f"data.std is {self.std}; every deviation must be positive")

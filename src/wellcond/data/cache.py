@@ -102,9 +102,10 @@ def open_cache(
         ) from None
     if cache.meta.damaged:
         first = min(cache.meta.damaged, key=int)
+        all_of_them = f"; all are named in {str(cache.folder / 'meta.json')!r}" if len(cache.meta.damaged) > 1 else ""
         say(
             f"{len(cache.meta.damaged)} of {len(cache)} images of {source.title} are damaged and replaced by the next "
-            f"good one of their class; first {cache.meta.damaged[first]}"
+            f"good one of their class; first {cache.meta.damaged[first]}{all_of_them}"
         )
     return cache
 

@@ -5,6 +5,7 @@ Whatever is wrong with a file comes out as a ValueError that names the file.
 
 import io
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+ORIENTATION = 0x0112  # in EXIF: how the camera was held
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"})
 
 
@@ -59,7 +70,7 @@ def image_size(path: Path) -> tuple[int, int]:
     """(width, height) as the picture will be shown, from the header alone."""
     with _opened(path) as image:
         width, height = image.size
-        turned = image.getexif().get(0x0112, 1) >= 5  # EXIF orientation 5–8 swaps the sides
+        turned = image.getexif().get(ORIENTATION) in (5, 6, 7, 8)
     return (height, width) if turned else (width, height)
 
 
@@ -78,8 +89,10 @@ def read_image(
     square; `crop` cuts both sides to the nearest multiple of `patch_size`, from the centre.
     """
     with _opened(path, content) as image:
-        turned = ImageOps.exif_transpose(image) if upright else image
-        picture = _eight_bits(turned).convert("RGB")
+        image.load()  # a PNG may have its EXIF after its pixels
+        turn = UPRIGHT.get(image.getexif().get(ORIENTATION, 1)) if upright else None
+        # not ImageOps.exif_transpose: it writes the EXIF again, and fails where another entry of it is wrong
+        picture = _eight_bits(image if turn is None else image.transpose(turn)).convert("RGB")
     if resize is not None:
         return centre_square(picture, resize)
     if crop:
@@ -120,7 +133,8 @@ def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
         raise
     except Image.DecompressionBombError:
         raise ValueError(f"{str(path)!r}: too many pixels for a photograph; make it smaller first") from None
-    except (OSError, RuntimeError, SyntaxError, ValueError, EOFError) as error:  # all are how Pillow says 'damaged'
+    # all are how Pillow says 'damaged'
+    except (OSError, RuntimeError, SyntaxError, ValueError, EOFError, struct.error) as error:
         unknown = "cannot identify" in str(error)
         reason = "not an image that Pillow knows" if unknown else f"damaged ({error})"
         reason = str(error) if isinstance(error, _Unclear) else reason

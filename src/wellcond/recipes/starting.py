@@ -12,6 +12,7 @@ SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl
 progress was closed. torchrun turns all but 0 into 1.
 """
 
+import atexit
 import os
 import shlex
 import signal
@@ -147,11 +148,19 @@ def _requeued() -> Iterator[None]:
     names = [name for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name)]
     alone = threading.current_thread() is threading.main_thread()  # only there Python allows handlers
     before = {name: signal.signal(getattr(signal, name), leave) for name in names if alone}
+    if alone:
+        atexit.register(_deaf, names)
     try:
         yield
     finally:
         for name, handler in before.items():
             signal.signal(getattr(signal, name), handler)
+
+
+def _deaf(names: list[str]) -> None:
+    """While Python shuts down, which takes torch a while, a scheduler that asks again must not change the status."""
+    for name in names:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _run(command: TrainCommand) -> int:

@@ -77,14 +77,29 @@ def save(
         _remove(folder / name_of(old))
 
 
-def newest_whole(folder: Path) -> int | None:
-    """The step of the newest checkpoint whose files are as its manifest says; the others are named in warnings."""
+def newest_whole(folder: Path, log: Path | None = None) -> int | None:
+    """The step of the newest checkpoint whose files are as its manifest says; the others are named in warnings.
+
+    With `log`, metrics.jsonl, one that saw more of it than there is now gives way to one that did not, if there is any.
+    """
+    saw_more = None
     for step in steps(folder):
-        damage = find_damage(folder / name_of(step))
+        path = folder / name_of(step)
+        damage = find_damage(path)
         if damage is None:
-            return step
+            missing = _missing_bytes(path, log)
+            if not missing:
+                return step
+            saw_more = step if saw_more is None else saw_more
+            damage = f"{missing} bytes of metrics.jsonl that it saw are gone"
         warnings.warn(f"checkpoint {name_of(step)} is damaged ({damage}); trying the one before it", stacklevel=2)
-    return None
+    return saw_more
+
+
+def _missing_bytes(path: Path, log: Path | None) -> int:
+    if log is None:
+        return 0
+    return max(0, read_state(path)["metrics_bytes"] - (log.stat().st_size if log.exists() else 0))
 
 
 def find_damage(path: Path) -> str | None:
@@ -99,6 +114,8 @@ def find_damage(path: Path) -> str | None:
                 return f"{name} has another checksum than when it was written"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
+    except OSError as error:
+        return f"{Path(error.filename or 'a file of it').name}: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return "manifest.json cannot be read"
     return None

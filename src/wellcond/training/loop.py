@@ -28,7 +28,7 @@ from wellcond.training.signals import Interrupted, Stopped, StopWish, stop_signa
 from wellcond.training.state import NotFinite
 from wellcond.training.supply import OpenSupply, Supply
 from wellcond.training.surroundings import surroundings
-from wellcond.training.telling import Teller, open_tensorboard
+from wellcond.training.telling import Teller, import_writer
 from wellcond.training.trainer import Trainer
 
 
@@ -61,6 +61,8 @@ def train(
             process_group(config.device, config.batch_size, config.accumulate, judging=bool(config.along.judges))
         )
         check_graph(config.graph, processes)
+        if config.tensorboard:
+            import_writer()
         stack.enter_context(surroundings(deterministic=config.deterministic, device=processes.device))
         wish = stack.enter_context(stop_signals())
         if processes.is_main:
@@ -72,10 +74,10 @@ def train(
         stack.callback(supply.close)
         check_classes(config, supply.num_classes)
         along = Along(config, processes.device) if config.along.judges and processes.is_main else None
-        if processes.is_main:
-            _begin(run, config, processes)
         trainer = Trainer(config, run, supply, processes, along)
         stack.callback(trainer.close)
+        if processes.is_main:  # only now: what cannot be built leaves no run behind
+            _begin(run, config, processes)
         return Loop(trainer, wish, console if processes.is_main else None, stack).run()
 
 
@@ -98,7 +100,8 @@ class Loop:
         stack.callback(self.teller.close)
         self.board = None
         if self.config.tensorboard and trainer.processes.is_main:
-            self.board = open_tensorboard(trainer.run.path, tally.step)
+            # what it showed after this step is dropped
+            self.board = import_writer()(str(trainer.run.path / "tensorboard"), purge_step=tally.step)
             stack.callback(self.board.close)
         if resumed:
             beginning = "continuing" if tally.step else "no checkpoint was saved yet: beginning again"
@@ -234,12 +237,12 @@ class Loop:
 def _is_done(run: Run) -> bool:
     """Is there a summary, and the checkpoint it speaks of? One that was damaged since is made again from that before.
 
-    Where no whole one is left the numbers stand: who throws checkpoints away does not want to train again.
+    Where there are none the numbers stand: who throws checkpoints away does not want to train again.
     """
     if run.read_summary() is None:
         return False
-    last = checkpoints.newest_whole(run.checkpoints)
-    return last is None or last == checkpoints.steps(run.checkpoints)[0]
+    steps = checkpoints.steps(run.checkpoints)
+    return not steps or checkpoints.newest_whole(run.checkpoints) == steps[0]
 
 
 def _as_told(done: dict[str, Any], run: Run) -> Summary:
@@ -290,7 +293,7 @@ def _begin(run: Run, config: TrainConfig, processes: Processes) -> None:
 def _open_images(config: TrainConfig, processes: Processes, console: Console | None) -> Supply:
     def say(line: str) -> None:
         if console is not None and processes.is_main:
-            console.print(line, highlight=False, markup=False)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     try:
         return ImageSupply(config, processes, say)

@@ -60,7 +60,7 @@ class StopWish:
         return self.code is not None
 
     def _hear(self, number: int, _frame: Any) -> None:
-        if number == signal.SIGINT and self.code is not None:
+        if number == signal.SIGINT and self.code == INTERRUPTED:
             raise KeyboardInterrupt
         self.code = INTERRUPTED if number == signal.SIGINT else REQUEUE
         if self.nothing_to_save:

@@ -1,7 +1,6 @@
 """What a run says while it runs: a progress bar on a terminal, one line per epoch into a pipe, TensorBoard if asked."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -68,10 +67,10 @@ class Teller:
             self.bar.stop()
 
 
-def open_tensorboard(folder: Path, step: int) -> Any:
-    """TensorBoard's writer; what it showed after `step` is dropped. ValueError where the extra is not installed."""
+def import_writer() -> Any:
+    """The class of TensorBoard's writer; ValueError where the extra is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ValueError(f"tensorboard is not installed; leave it off, or {install('tensorboard')}") from None
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+    return SummaryWriter

@@ -70,8 +70,8 @@ class Trainer:
         self.captured = False
         self.records = Records(processes.device)
         self.tally = Tally()
-        self.metrics: Log | None = None  # opened by `restore`, cut to where its checkpoint saw it
-        self.timings = Log(run.path / TIMINGS) if processes.is_main else None
+        self.metrics: Log | None = None  # both opened by `restore`, this one cut to where its checkpoint saw it
+        self.timings: Log | None = None
         self.rolled_back_to: int | None = None
         self.saved_step: int | None = None
         self.saved_due = False  # before its end of an epoch, which a signal left to the next start
@@ -270,14 +270,15 @@ class Trainer:
 
     def restore(self) -> bool:
         """Continue from the newest whole checkpoint; False, and the beginning, where there is none."""
-        found = checkpoints.newest_whole(self.run.checkpoints) if self.processes.is_main else None
+        log = self.run.path / METRICS
+        found = checkpoints.newest_whole(self.run.checkpoints, log) if self.processes.is_main else None
         step = self.processes.agree(-1 if found is None else found)
         self.records = Records(self.processes.device)
         if step < 0:
             if not self.adopted:
                 raise ValueError(f"pretrained is {self.config.pretrained!r}, which is no run any more; bring it back")
             seed_random(self.processes, seed=self.config.seed, step=0)
-            self._reopen_metrics(0)
+            self._open_logs(0)
             return False
         path = self.run.checkpoints / checkpoints.name_of(step)
         state = checkpoints.read_state(path)
@@ -287,7 +288,7 @@ class Trainer:
         self.tally = Tally.from_json(state["tally"])
         self.rolled_back_to = state["rolled_back_to"]
         self.saved_step, self.saved_due = step, self.tally.epoch_end_due
-        self._reopen_metrics(state["metrics_bytes"])
+        self._open_logs(state["metrics_bytes"])
         return True
 
     def _check_images(self, state: Mapping[str, Any]) -> None:
@@ -302,11 +303,12 @@ class Trainer:
                     "bring them back, or start anew in another --out"
                 )
 
-    def _reopen_metrics(self, length: int) -> None:
+    def _open_logs(self, length: int) -> None:
         if self.processes.is_main:
             if self.metrics is not None:
                 self.metrics.close()
             self.metrics = Log(self.run.path / METRICS, length=length)
+            self.timings = self.timings or Log(self.run.path / TIMINGS)
 
     def roll_back(self, why: str) -> None:
         """Once from each checkpoint; Diverged the second time."""
