@@ -84,13 +84,18 @@ def stop_after(monkeypatch, num_steps: int) -> None:
     monkeypatch.setattr(trainer.Trainer, "advance", dying)
 
 
+def cut_off(monkeypatch, out: Path, steps: int) -> None:
+    """The run of CONFIG up to a power cut."""
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps)
+        with pytest.raises(RuntimeError, match="power cut"):
+            run(CONFIG, out)
+
+
 @pytest.mark.parametrize("damage", ["torn", "flipped", "missing", "manifest"])
 def test_a_damaged_checkpoint_is_skipped_with_a_warning(damage, straight, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_after(patch, 8)
-        with pytest.raises(RuntimeError, match="power cut"):
-            run(CONFIG, out)
+    cut_off(monkeypatch, out, 8)
     newest = out / "checkpoints" / checkpoints.name_of(6)
     path = newest / ("manifest.json" if damage == "manifest" else "model.safetensors")
     if damage == "missing":
@@ -109,10 +114,7 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(damage, straight, tmp_pa
 def test_a_torn_log_costs_the_newest_checkpoint_only(straight, tmp_path, monkeypatch):
     """Cut below what the newest one saw: the one before it writes these rows again."""
     out = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(RuntimeError, match="power cut"):
-            run(CONFIG, out)
+    cut_off(monkeypatch, out, 6)
     assert checkpoints.steps(out / "checkpoints") == [3, 0]
     seen = checkpoints.read_state(out / "checkpoints" / checkpoints.name_of(3))["metrics_bytes"]
     os.truncate(out / "metrics.jsonl", seen - 5)
@@ -123,10 +125,7 @@ def test_a_torn_log_costs_the_newest_checkpoint_only(straight, tmp_path, monkeyp
 
 def test_all_checkpoints_damaged_starts_over(straight, tmp_path, monkeypatch):
     out = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_after(patch, 5)
-        with pytest.raises(RuntimeError, match="power cut"):
-            run(CONFIG, out)
+    cut_off(monkeypatch, out, 5)
     for step in checkpoints.steps(out / "checkpoints"):
         (out / "checkpoints" / checkpoints.name_of(step) / "state.json").unlink()
     run(CONFIG, out)

@@ -73,10 +73,11 @@ def judge_dense(runs: Sequence[Run]) -> Judgement:
         for name, ours, base in pairs(runs):
             if values := ahead(runs, ours, base, number):
                 model, skips, optimizer = ours.split("/")
-                skip, skipless = asked.paper.get(optimizer, (0.0, 0.0)) if skips == OURS else (0.0, 0.0)
-                paper = f"{skipless - skip:+.1f} (VOC 2012)" if skip else "–"
+                stated = asked.paper.get(optimizer) if skips == OURS else None
+                paper = f"{stated[1] - stated[0]:+.1f} (VOC 2012)" if stated else "–"
                 rows.append(row := ahead_row(f"{asked.words}: {name}, without skips less with them", paper, values))
-                said |= {(model, asked.words, optimizer): row.verdict} if skips == OURS else {}
+                if skips == OURS:
+                    said[model, asked.words, optimizer] = row.verdict
     verdicts = [f"{MODELS[model]}: {_verdict(model, said)}" for model in MODELS if any(key[0] == model for key in said)]
     return Judgement(rows=rows, verdict=". ".join(verdicts or ["Not decided: there is nothing to compare yet"]) + ".")
 
