@@ -469,6 +469,19 @@ def test_sweep_verdicts():
     assert "svd: κ_in does not fall with every ε, not reproduced" in sweep_claim.judge_table3(runs).verdict
 
 
+def test_the_sweep_compares_seeds_that_every_epsilon_has():
+    """A second seed of two ε alone, whose κ lies higher, must not turn their order about."""
+    runs = []
+    for i, variant in enumerate(sweep_claim.PAPER3):
+        runs += made_up(variant, [43 + i], **kappas(sab_in=[6 - 0.1 * i], sab_sum=[6.0]))
+    for variant in ("none", "svd/0.7"):
+        runs.append({**made_up(variant, [43], **kappas(sab_in=[9.0], sab_sum=[9.0]))[0], "seed": 1})
+    assert "svd: κ_in falls with every ε, reproduced" in sweep_claim.judge_table3(runs).verdict
+    apart = [run for run in runs if run["variant"] != "svd/0.9" or run["seed"]]
+    apart.append({**made_up("svd/0.9", [43], **kappas(sab_in=[5.9], sab_sum=[6.0]))[0], "seed": 2})
+    assert "svd: κ not decided" in sweep_claim.judge_table3(apart).verdict
+
+
 def test_layer_verdicts():
     sites = {"sab_in": [3.0], "sab_out": [6.0], "sab_sum": [3.1], "ffn_out": [3.5], "ffn_sum": [3.0]}
     runs = made_up("softmax/none", [1, 1], trained=sites)
@@ -569,9 +582,13 @@ def test_jacobian_rules():
         spectra["none"]["log_kappa"] = worst
         return {"variant": "softmax/none", "seed": seed, "jacobian": {"spectra": spectra}}
 
-    told = jacobian_claim.judge([run(seed, None) for seed in range(3)]).verdict
+    judged = jacobian_claim.judge([run(seed, None) for seed in range(3)])
+    rows = {row.name: row.verdict for row in judged.rows}
+    assert rows["none, log κ of the Jacobian"] == "infinite in 3 of 3", "not: one seed"
+    assert rows["svd/0.5, log κ of the Jacobian"] == "–"
+    assert rows["svd/0.5 less none, log κ of the Jacobian"] == "infinite without graying"
     infinite = "not decided, infinite without graying"
-    assert told == (
+    assert judged.verdict == (
         f"The Jacobian is better conditioned — log κ of the Jacobian: svd {infinite}, dct {infinite}; "
         "log κ of 99 % of it: svd reproduced, dct not shown."
     )

@@ -46,8 +46,8 @@ def tiny_imagenet_swin(*, epochs: int = 200) -> TrainConfig:
     command   wellcond train tiny-imagenet-swin --data FOLDER    (train/ and val/, or parquet shards)
     variants  --model.graying.method dct --model.graying.epsilon 0.95, --epochs 60
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      asa-table4: 9.4 GPU-minutes of one H200 (results/asa-table4.json)
-    expected  12 epochs, one seed: 36.3, with DCT graying 37.0 (results/asa-table4.json)
+    time      asa-table4: 22.1 GPU-minutes of one H200 (results/asa-table4.json)
+    expected  12 epochs: 36.1, with DCT graying 36.7 (results/asa-table4.json)
     paper     Swin-S on ImageNet-1K: 81.3/95.6, with DCT graying 81.6/95.6
     """
     model = ModelConfig(
@@ -66,8 +66,8 @@ def tiny_imagenet_cait(*, epochs: int = 200) -> TrainConfig:
     command   wellcond train tiny-imagenet-cait --data FOLDER    (train/ and val/, or parquet shards)
     variants  --model.graying.method dct --model.graying.epsilon 0.95, --epochs 60
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      asa-table4: 9.4 GPU-minutes of one H200 (results/asa-table4.json)
-    expected  12 epochs, one seed: 33.7, with DCT graying 34.0 (results/asa-table4.json)
+    time      asa-table4: 22.1 GPU-minutes of one H200 (results/asa-table4.json)
+    expected  12 epochs: 33.7, with DCT graying 33.6 (results/asa-table4.json)
     paper     CaiT-S24 on ImageNet-1K: 82.6/96.1, with DCT graying 82.7/96.3
     """
     model = ModelConfig(name="cait_xxs24_224", image_size=64, patch_size=8, num_classes=200, drop_path=0.05)
@@ -80,8 +80,8 @@ def tiny_imagenet_pvt(*, epochs: int = 200) -> TrainConfig:
     command   wellcond train tiny-imagenet-pvt --data FOLDER    (train/ and val/, or parquet shards)
     variants  --model.graying.method dct --model.graying.epsilon 0.95, --epochs 60
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      asa-table4: 9.4 GPU-minutes of one H200 (results/asa-table4.json)
-    expected  12 epochs, one seed: 42.3, with DCT graying 42.5 (results/asa-table4.json)
+    time      asa-table4: 22.1 GPU-minutes of one H200 (results/asa-table4.json)
+    expected  12 epochs: 42.5, with DCT graying 42.5 (results/asa-table4.json)
     paper     PVT v2 b3 on ImageNet-1K: 82.9/96.0, with DCT graying 83.0/96.1
     """
     model = ModelConfig(name="pvt_v2_b1", image_size=64, num_classes=200, drop_path=0.1)

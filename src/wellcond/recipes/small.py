@@ -93,10 +93,10 @@ def tiny_imagenet_vit_tiny(*, epochs: int = 200) -> TrainConfig:
               --model.graying.method svd --model.graying.epsilon 0.7, --model.cut-attention-skips, --epochs 60
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
     time      asa-table2: 59.2 GPU-minutes of one H200 (results/asa-table2.json),
-              asa-table3: 21.6 GPU-minutes of one H200 (results/asa-table3.json),
+              asa-table3: 27.0 GPU-minutes of one H200 (results/asa-table3.json),
               asa-fig1c: 16.4 GPU-minutes of one H200 (results/asa-fig1c.json),
-              asa-fig2: 4.0 GPU-minutes of one H200 (results/asa-fig2.json),
-              asa-fig7-8: 2.5 GPU-minutes of one H200 (results/asa-fig7-8.json)
+              asa-fig2: 9.4 GPU-minutes of one H200 (results/asa-fig2.json),
+              asa-fig7-8: 7.2 GPU-minutes of one H200 (results/asa-fig7-8.json)
     expected  20 epochs, one seed: 41.3; without the FFN skip 22.6, without the attention skip 8.2
               (results/asa-fig1c.json); 60 epochs: 41.4, SVD 41.7, DCT 41.4, linear attention 39.9, SVD 42.1,
               DCT 41.2 (results/asa-table2.json)
@@ -115,8 +115,8 @@ def tiny_imagenet_vit_tiny_p4(*, epochs: int = 200) -> TrainConfig:
               --model.graying.method svd --model.graying.epsilon 0.7, --model.cut-attention-skips
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
     time      asa-fig1b: 9.0 GPU-minutes of one H200 (results/asa-fig1b.json),
-              asa-fig3-5: 14.4 GPU-minutes of one H200 (results/asa-fig3-5.json)
-    expected  12 epochs: 37.7, one seed with graying: SVD 37.8, DCT 37.8 (results/asa-table2.json)
+              asa-fig3-5: 24.3 GPU-minutes of one H200 (results/asa-fig3-5.json)
+    expected  12 epochs: 37.7, with graying: SVD 37.5, DCT 37.9 (results/asa-table2.json)
     paper     top-1/top-5: softmax 43.0/67.3, SVD 44.7/69.7, DCT 44.8/69.7;
               linear (k = 16) 43.0/62.7, SVD 44.3/68.8, DCT 44.2/68.8
     """

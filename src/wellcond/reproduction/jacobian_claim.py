@@ -10,6 +10,7 @@ Written down after the first run, whose Jacobian without graying is singular in 
 said of log σ_max / σ at 99 % of the singular values, from the largest.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,9 @@ def judge(runs: Sequence[Run]) -> Judgement:
     for words, number in NUMBERS.items():
         for name in SWEEP:
             values = list(by_seed(runs, VARIANT, lambda run, name=name, number=number: number(run, name)).values())
-            rows.append(mean_row(f"{name}, {words}", "falls with ε", values))
+            infinite = len(runs) - len(values)
+            verdict = f"infinite in {infinite} of {len(runs)}" if infinite else ""
+            rows.append(mean_row(f"{name}, {words}", "falls with ε", values, verdict))
         verdicts = []
         for method, name in SMALLEST.items():
             values = [
@@ -89,7 +92,8 @@ def judge(runs: Sequence[Run]) -> Judgement:
                 for run in runs
                 if (below := number(run, name)) is not None and (above := number(run, "none")) is not None
             ]
-            rows.append(row := difference_row(f"{name} less none, {words}", None, values))
+            row = difference_row(f"{name} less none, {words}", None, values)
+            rows.append(row if values else dataclasses.replace(row, verdict="infinite without graying"))
             verdicts.append(f"{method} {fall(row.interval) if values else 'not decided, infinite without graying'}")
         told.append(f"{words}: {', '.join(verdicts)}")
     return Judgement(rows=rows, verdict=f"The Jacobian is better conditioned — {'; '.join(told)}.")

@@ -1,7 +1,8 @@
 """asa-table3: accuracy and κ by ε, for both methods ("Always Skip Attention", Table 3).
 
 Rules, written down before the runs: κ is reproduced if the mean κ_in over blocks falls from every ε to the
-next smaller one; a gain in accuracy as in graying_claim.
+next smaller one; a gain in accuracy as in graying_claim. Seeds differ more than neighbouring ε do, so the means are
+over the seeds that every ε has.
 """
 
 from collections.abc import Sequence
@@ -64,13 +65,13 @@ def judge_table3(runs: Sequence[Run]) -> Judgement:
 def _order(runs: Sequence[Run], variants: Sequence[str], method: str) -> str:
     """Does κ_in fall with ε?"""
     names = [v for v in variants if v == "none" or v.startswith(f"{method}/")]
-    means = [list(by_seed(runs, name, KAPPA_IN).values()) for name in names]
-    if len(means) < 3 or not all(means):
+    found = [by_seed(runs, name, KAPPA_IN) for name in names]
+    seeds = set(found[0]).intersection(*found) if len(found) >= 3 else set()
+    if not seeds:
         return f"{method}: κ not decided"
-    falling = [sum(m) / len(m) for m in means]
-    falls = all(a > b for a, b in pairwise(falling))
-    found = "falls with every ε, reproduced" if falls else "does not fall with every ε, not reproduced"
-    return f"{method}: κ_in {found}"
+    falls = all(a > b for a, b in pairwise(sum(values[seed] for seed in seeds) for values in found))
+    told = "falls with every ε, reproduced" if falls else "does not fall with every ε, not reproduced"
+    return f"{method}: κ_in {told}"
 
 
 TABLE3 = TrainingClaim(
@@ -81,8 +82,8 @@ TABLE3 = TrainingClaim(
     ),
     measures=(
         "Top-1 of the last epoch; κ_in and κ_out: mean over blocks and 16 validation pictures of log κ before the SAB "
-        "and after it, skip included, at the end of training. κ is reproduced if κ_in falls from every ε to the next "
-        "smaller one. " + RULE
+        "and after it, skip included, at the end of training. κ is reproduced if κ_in, over the seeds that every ε "
+        "has, falls from each to the next smaller one. " + RULE
     ),
     scaled_down=f"ViT-Tiny on Tiny-ImageNet, patch 8 (65 × 192 tokens), {EPOCHS} epochs, for ViT-B on ImageNet-1K.",
     experiments={
