@@ -22,6 +22,7 @@ import wellcond as wc
 from wellcond.cli import main
 from wellcond.config import GrayingConfig, InitConfig, TrainConfig, from_json
 from wellcond.hub import curves
+from wellcond.runs import Run
 from wellcond.runs_page.reading import read
 
 FILES = {"README.md", "config.json", "model.safetensors", "wellcond.json"}
@@ -99,6 +100,20 @@ def test_timm_loads_the_weights_and_what_it_cannot_is_said(name, runs, pushed):
     elif name != "double":
         assert not torch.allclose(model(images()), wc.load(folder)(images()))
         assert "Not by timm alone" in body and "timm.create_model(" not in body and front["library_name"] == "wellcond"
+
+
+def test_timm_knows_the_names_of_the_classes(runs, tmp_path):
+    shutil.copytree(runs / "plain", tmp_path / "run")
+    assert "label_names" not in json.loads(_written(tmp_path / "run", tmp_path / "unnamed"))
+    Run(tmp_path / "run").write_classes(names := ["cat", "dog", "fish", "bird"])
+    assert json.loads(_written(tmp_path / "run", tmp_path / "named"))["label_names"] == names
+    model: Any = timm.create_model(f"local-dir:{tmp_path / 'named'}", pretrained=True)
+    assert model.pretrained_cfg["label_names"] == names
+
+
+def _written(run: Path, out: Path) -> str:
+    assert main(["push", str(run), "me/model", "--dry-run", "--out", str(out)]) == 0
+    return (out / "config.json").read_text()
 
 
 def test_a_run_stopped_while_it_annealed_keeps_its_gain(tmp_path):

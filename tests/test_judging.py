@@ -21,7 +21,7 @@ import wellcond
 from wellcond import recipes
 from wellcond.cli import main
 from wellcond.config import to_json
-from wellcond.data.procedural import procedural
+from wellcond.data.procedural import CLASSES, procedural
 from wellcond.evaluation import JUDGES, Backbone, Scene, Settings, Subject
 from wellcond.evaluation.scenes import by_size, stacked
 from wellcond.judging import _tables, parse
@@ -138,6 +138,38 @@ def test_learning_and_asking_on_one_set_is_told(runs, tmp_path, capsys):
         words = ["evaluate", str(runs["plain"]), "--data", str(tmp_path / folder), "--with", "knn", *QUICK]
         assert main([*words, "--html", str(tmp_path / "page.html")]) == 0
         assert ("knn will be asked about the pictures learned from" in capsys.readouterr().err) == told
+
+
+def write_named(folder: Path, names: list[str]) -> Path:
+    """A folder for each class, with the pictures of that class."""
+    for index in range(20):
+        drawn = procedural(index, size=32)
+        inside = folder / names[drawn.label]
+        inside.mkdir(parents=True, exist_ok=True)
+        (inside / f"{index}.png").write_bytes(png(drawn.image))
+    return folder
+
+
+def test_labels_mean_the_classes_of_training(runs, tmp_path, capsys):
+    """A folder numbers its classes in its own order: with other names its labels would count as other classes."""
+    assert Run(runs["plain"]).classes() == list(CLASSES)
+    ordered = [f"{number} {name}" for number, name in enumerate(CLASSES)]
+    for run in ("trained", "renamed"):
+        shutil.copytree(runs["plain"], tmp_path / run)
+    Run(tmp_path / "renamed").write_classes(ordered)
+    same = ["--data", str(write_named(tmp_path / "same", ordered))]
+    assert main(["evaluate", str(tmp_path / "renamed"), *same, *QUICK]) == 0
+    capsys.readouterr()
+    other = ["--data", str(write_named(tmp_path / "other", [name[::-1] for name in ordered]))]
+    for run, words, named in (("trained", same, repr(ordered[0])), ("renamed", other, repr(ordered[0]))):
+        before = Run(tmp_path / run).evaluations()
+        assert main(["evaluate", str(tmp_path / run), *words, *QUICK]) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and "label 0 is" in told and named in told and "classes.json" in told
+        assert Run(tmp_path / run).evaluations() == before
+    assert main(["evaluate", str(tmp_path / "renamed"), *other, "--with", "knn", *QUICK]) == 0, "it has its own labels"
+    (tmp_path / "renamed" / "classes.json").unlink()
+    assert main(["evaluate", str(tmp_path / "renamed"), *other, *QUICK]) == 0
 
 
 def write_pets(folder: Path) -> None:

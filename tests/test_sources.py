@@ -1,6 +1,7 @@
 """Sources: what is read, in which order, what happens to damaged pictures, and what a model is fed."""
 
 import io
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,24 @@ def test_parquet_knows_the_columns_of_cifar_100(tmp_path):
     source: Any = open_source(str(tmp_path / "train.parquet"))
     assert source.labels().tolist() == [7, 0, 7, 99] == [record.label for record in source.records(range(4))]
     assert source.fields == ("coarse_label",)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "names"),
+    [
+        ({"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}, ("cat", "dog")),
+        ({"info": {"features": {"label": {"dtype": "int64", "_type": "Value"}}}}, ()),
+        ({"info": None}, ()),
+        (None, ()),
+    ],
+)
+def test_parquet_has_the_names_of_its_classes_from_the_hub(metadata, names, tmp_path):
+    pictures = [{"bytes": encoded(i), "path": None} for i in range(4)]
+    table = pyarrow.table({"image": pictures, "label": [0, 1, 1, 0]})
+    table = table.replace_schema_metadata(metadata and {"huggingface": json.dumps(metadata)})
+    parquet.write_table(table, tmp_path / "train.parquet")
+    source: Any = open_source(tmp_path)
+    assert source.classes == names
 
 
 def test_folders_inside_are_the_classes(tmp_path):

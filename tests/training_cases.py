@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class TensorSupply:
     """40 random pictures of 4 classes; `poison` names samples that are NaN."""
 
     num_classes = NUM_CLASSES
+    classes: Sequence[str] = ()
     fingerprint = val_fingerprint = "tensors"
     poison: frozenset[int] = frozenset()
 

@@ -1,6 +1,7 @@
 """A run directory, the only thing that connects training, evaluation and reports. Floor 0: no torch.
 
     config.json     the whole config
+    classes.json    names of the classes in the order of their labels, where the training pictures have names
     env.json        every start: command, commit, hardware, versions, date
     metrics.jsonl   rows that depend on the config and the step only; no clock, so two runs compare byte for byte
     timings.jsonl   what depends on the clock: images a second, starts, stops, rollbacks
@@ -16,7 +17,7 @@ it there.
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from typing import Any
 from .atomic import write_bytes
 
 CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jsonl", "timings.jsonl", "summary.json"
-EVALUATION = "evaluation.json"
+CLASSES, EVALUATION = "classes.json", "evaluation.json"
 REQUEUE = 75  # the status of a run that wants to be started again: EX_TEMPFAIL of sysexits.h
 
 
@@ -67,6 +68,14 @@ class Run:
 
     def starts(self) -> list[dict[str, Any]]:
         return self._read(ENV, "starts") or []
+
+    def write_classes(self, names: Sequence[str]) -> None:
+        text = json.dumps({"classes": list(names)}, indent=1, ensure_ascii=False) + "\n"
+        _write_json_text(self.path / CLASSES, text)
+
+    def classes(self) -> list[str]:
+        """Empty where the training pictures had no names, or the run is older than this file."""
+        return self._read(CLASSES, "classes") or []
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         _write_json_text(self.path / SUMMARY, json.dumps(_finite(dict(summary)), indent=1, ensure_ascii=False) + "\n")

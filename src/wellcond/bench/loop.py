@@ -28,7 +28,8 @@ class ConstantSupply:
     """One batch of another supply, augmented once and then always the same."""
 
     def __init__(self, supply: Supply) -> None:
-        self.steps_per_epoch, self.num_classes = supply.steps_per_epoch, supply.num_classes
+        self.steps_per_epoch = supply.steps_per_epoch
+        self.num_classes, self.classes = supply.num_classes, supply.classes
         self.fingerprint, self.val_fingerprint = supply.fingerprint, supply.val_fingerprint
         self.supply = supply
         inputs = supply.inputs(0)

@@ -4,7 +4,7 @@ SOAP twice, with the same trainer: refreshing after each step, and beside the ne
 """
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ OPTIMIZERS = {
 class OneBatch:
     """A supply of one batch of images with random labels."""
 
+    classes: Sequence[str] = ()
     fingerprint = val_fingerprint = "one batch"
     steps_per_epoch = 1
 

@@ -4,6 +4,7 @@ Read row group by row group, a few rows at a time and only the columns asked for
 on the number of rows nor on the size of a row group.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ class ParquetSource:
         self.columns = opened[0].schema_arrow.names
         self.picture = self._picture_column(opened)
         self.label = label_column(self.columns)
+        self.classes = _class_names(opened[0].schema_arrow.metadata, self.label)
         self.lengths = [file.metadata.num_rows for file in opened]
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
         if not len(self):
@@ -85,6 +87,15 @@ class ParquetSource:
 
 def label_column(columns: Sequence[str]) -> str | None:
     return next((name for name in LABELS if name in columns), None)
+
+
+def _class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
+    """As the hub's library writes them into a file's schema; none where they are not there."""
+    try:
+        names = json.loads((metadata or {})[b"huggingface"])["info"]["features"][label]["names"]
+    except (KeyError, TypeError, ValueError):
+        return ()
+    return tuple(map(str, names))
 
 
 def _labels(shard: Path, name: str) -> NDArray[np.int64]:

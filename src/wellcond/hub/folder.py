@@ -6,6 +6,7 @@ attention and other activations, so those stand in wellcond.json alone, and the 
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def write(run: Path, out: Path, name: str, licence: str | None = None) -> list[P
     contents = {
         EXPORT: to_json(exported).encode(),  # first: it marks the folder as ours
         WEIGHTS: save(tensors, metadata=about),
-        TIMM: (json.dumps(_timm_config(model, exported), indent=2) + "\n").encode(),
+        TIMM: (json.dumps(_timm_config(model, exported, directory.classes()), indent=2) + "\n").encode(),
         CARD: text.encode(),
     }
     for file, content in contents.items():
@@ -76,7 +77,7 @@ def _export(config: TrainConfig, directory: Run) -> ExportConfig:
     )
 
 
-def _timm_config(model: Any, config: ExportConfig) -> dict[str, Any]:
+def _timm_config(model: Any, config: ExportConfig, classes: Sequence[str]) -> dict[str, Any]:
     size = config.model.image_size
     images = {"input_size": [3, size, size], "mean": config.mean, "std": config.std, "interpolation": "bicubic"}
     known = _known(model)
@@ -86,6 +87,7 @@ def _timm_config(model: Any, config: ExportConfig) -> dict[str, Any]:
     return {
         "architecture": config.model.name,
         "num_classes": config.model.num_classes,
+        **({"label_names": list(classes)} if classes else {}),
         "num_features": getattr(model, "num_features", None),
         **({"global_pool": pool} if isinstance(pool, str) and pool else {}),
         "model_args": _arguments(config.model),

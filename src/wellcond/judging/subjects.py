@@ -28,7 +28,8 @@ def examine(run: Path, command: EvaluateCommand) -> tuple[Subject, Album, int]:
     config = config_of(Run(run))
     device = choose_device(command.device)
     asked = set(command.judges)
-    pictures = Pictures(config, command.data, device, command.batch_size, own_head="accuracy" in asked)
+    classes = Run(run).classes()
+    pictures = Pictures(config, command.data, device, command.batch_size, own_head="accuracy" in asked, classes=classes)
     if "accuracy" in asked and not config.model.num_classes:
         judges = judges_without_head([pictures.source("train"), pictures.source("val")])
         raise ValueError(f"{str(run)!r} was trained without labels and has no classifier; say --with {judges}")

@@ -4,7 +4,7 @@ Resident images are gathered on the device inside `prepare`, so a captured step 
 ones arrive as inputs. Both give the same bits.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -65,6 +65,7 @@ class ImageSupply:
         images = images or open_images(config, processes.device, say)
         train = images.train
         self.num_classes = train.meta.num_classes
+        self.classes: Sequence[str] = train.meta.classes
         self.fingerprint, self.val_fingerprint = train.meta.fingerprint, images.val.meta.fingerprint
         self.sampling = Sampling(
             length=len(train), batch_size=config.batch_size, seed=config.seed, repeats=data.augment.repeats

@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ def train(
         trainer = Trainer(config, run, supply, processes, along)
         stack.callback(trainer.close)
         if processes.is_main:  # only now: what cannot be built leaves no run behind
-            _begin(run, config, processes)
+            _begin(run, config, processes, supply.classes if config.objective == "supervised" else ())
         return Loop(trainer, wish, console if processes.is_main else None, stack).run()
 
 
@@ -280,9 +281,11 @@ def check_classes(config: TrainConfig, num_classes: int) -> None:
         )
 
 
-def _begin(run: Run, config: TrainConfig, processes: Processes) -> None:
+def _begin(run: Run, config: TrainConfig, processes: Processes, classes: Sequence[str]) -> None:
     if not run.exists():
         run.create(to_json(config))
+    if classes:  # the same at every start: other pictures are refused
+        run.write_classes(classes)
     command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "wellcond"), *sys.argv[1:]])
     start = results.origin(command, processes.device.type)
     changed = changed_fields(config_of(run), config)

@@ -1,7 +1,7 @@
 """Both halves of a run's data, or of other data, as normalised batches of every picture once."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from wellcond.data.records import Source
 from wellcond.data.sampling import evaluation_batches
 from wellcond.data.splits import open_split
 from wellcond.evaluation import Half
+from wellcond.runs import CLASSES
 
 
 def as_evaluate(option: str) -> str:
@@ -27,15 +28,16 @@ class Pictures:
     """`batches("val")` of `source`, or of the run's own where that is None; decoded when first asked for.
 
     `own_head`: its classes must be the model's, because the model's own head is judged; probes bring their own.
+    `classes`: their names where the run knows them, in the order of its labels.
     `spelled`: options as the user knows them, for what is wrong with the pictures.
     """
 
     def __init__(
         self, config: TrainConfig, source: str | None, device: torch.device, batch_size: int, *, own_head: bool = True,
-        progress: Bar = bar, spelled: Callable[[str], str] = as_evaluate,
+        classes: Sequence[str] = (), progress: Bar = bar, spelled: Callable[[str], str] = as_evaluate,
     ) -> None:  # fmt: skip
         self.config, self.device, self.batch_size, self.own_head = config, device, batch_size, own_head
-        self.progress, self.spelled = progress, spelled
+        self.classes, self.progress, self.spelled = list(classes), progress, spelled
         self.sources: dict[Half, str] = {"train": source or config.data.train, "val": source or config.data.val}
 
     def check(self) -> None:
@@ -73,7 +75,19 @@ class Pictures:
                 f"give {self.spelled('data')} with the same classes"
             )
         check_labels(cache, num_classes)
+        if self.own_head and self.classes and cache.meta.classes:
+            self._check_names(cache)
         return cache
+
+    def _check_names(self, cache: Cache) -> None:
+        """ValueError where a label means another class than it meant in training: it would be counted by its number."""
+        for label, (known, found) in enumerate(zip(self.classes, cache.meta.classes, strict=False)):
+            if known != found:
+                raise ValueError(
+                    f"label {label} is {found!r} in {cache.meta.title}, but the run was trained with {known!r}; "
+                    f"give {self.spelled('data')} with the same classes, or, where only names differ, move the run's "
+                    f"{CLASSES} away"
+                )
 
     def batches(self, half: Half) -> Iterator[tuple[Tensor, Tensor]]:
         """Images (B, C, H, W), labels (B,) on the device; the last batch may be short."""

@@ -3,7 +3,7 @@
 Everything about step t is a function of (config, t), so "where was the sampler" is the step.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -19,6 +19,7 @@ class Supply(Protocol):
 
     steps_per_epoch: int
     num_classes: int
+    classes: Sequence[str]  # their names, in the order of the labels; none where nobody named them
     fingerprint: str  # of the training images: a resumed run must find the same
     val_fingerprint: str  # and of the validation images: its numbers must go on
 
