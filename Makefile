@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BASE   := $(VENV)/.installed-base
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: demo test check test-latest table picture docs clean
 
@@ -40,12 +40,17 @@ CONSTRAINTS ?= -c constraints.txt
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS)
 
+define ENVIRONMENT
+@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "wellcond needs Python 3.11 or newer and found %d.%d; say make PYTHON=python3.11" % v[:2])'
+$(PYTHON) -m venv $(VENV)
+endef
+
 $(BASE): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "wellcond needs Python 3.11 or newer and found %d.%d; say make PYTHON=python3.11" % v[:2])'
-	$(PYTHON) -m venv $(VENV)
+	$(ENVIRONMENT)
 	$(PIP) -e . $(CONSTRAINTS)
 	@touch $@
 
-$(STAMP): $(BASE)
+$(STAMP): pyproject.toml constraints.txt  # not after $(BASE): pip would look for everything twice
+	$(ENVIRONMENT)
 	$(PIP) -e '.[dev]' $(CONSTRAINTS)
-	@touch $@
+	@touch $(BASE) $@

@@ -1,6 +1,9 @@
 """The hypothesis profile, a skip for `gpu` tests on machines without CUDA, and shared fixtures."""
 
+import fcntl
+import functools
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ settings.load_profile(os.environ.get("WELLCOND_HYPOTHESIS", "quick"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "longest" not in item.keywords)  # or the other workers would wait for it at the end
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="needs a CUDA device")
@@ -52,6 +56,22 @@ def decoded(tmp_path_factory) -> str:
     return f"--data.cache={tmp_path_factory.mktemp('cache')}"
 
 
+@pytest.fixture(scope="session")
+def demo_checkout(tmp_path_factory) -> Path:
+    """A checkout in which `make demo` was typed, once for all workers; nobody changes it."""
+    from checkout_cases import lay_out, type_in
+
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "demo-checkout"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "demo" / "report.html").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a worker in which it failed
+            said = type_in(lay_out(folder), "make demo", DEMO_OPTIONS="--quick --count 1 --size 64")
+            assert " s → demo/report.html\n" in said
+    return folder
+
+
 @pytest.fixture(scope="module")
 def browser():
     """A running Chromium; asked for only by tests that need one."""
@@ -68,3 +88,12 @@ def opened(browser, written):
 
     with watched(browser, written) as open_page:
         yield open_page
+
+
+@pytest.fixture(scope="module")
+def read(browser, written):
+    """name → that page, opened once for all tests that do nothing but read it: to start plotly takes seconds."""
+    from browser_cases import watched
+
+    with watched(browser, written) as open_page:
+        yield functools.cache(open_page)

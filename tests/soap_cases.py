@@ -77,6 +77,7 @@ def share(rank: int, world_size: int, folder: str) -> None:
     """What one rank does and leaves behind, for each dtype."""
     torch.set_num_threads(1)
     faulthandler.enable()
+    gc.freeze()  # what was imported is neither collected nor looked through for tensors again and again
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
     gather, sent = dist.all_gather_into_tensor, []
     dist.all_gather_into_tensor = lambda out, own, **rest: sent.append(own.nbytes) or gather(out, own, **rest)

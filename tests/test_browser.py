@@ -65,24 +65,24 @@ def tooltip(page, plot, x: float, y: float, says: str) -> str:
 
 
 @pytest.mark.parametrize("name", list(REPORTS))
-def test_opens_without_error_and_asks_for_nothing(name, opened):
-    page = opened(name)
+def test_opens_without_error_and_asks_for_nothing(name, read):
+    page = read(name)
     assert "hacked" not in page.title().replace(EVIL, "").split("<")[0]
     assert page.evaluate("document.querySelectorAll('img:not([src^=\"data:\"])').length") == 0
     assert page.evaluate("Array.from(document.images).every(i => i.complete && i.naturalWidth > 0)")
     assert len(drawn(page)) == len(figures(REPORTS[name]()))
 
 
-def test_every_chart_has_its_traces(opened):
-    page = opened("rich")
+def test_every_chart_has_its_traces(read):
+    page = read("rich")
     # 4 lines with 4 bands and one ∞; cells and one ∞; cells; faint, band, line, floor; 4 curves and the floor;
     # 2 methods, 1 advised ε, the target
     assert list(drawn(page).values()) == [9, 2, 1, 4, 5, 4]
-    assert all(count > 0 for count in drawn(opened("hostile")).values())
+    assert all(count > 0 for count in drawn(read("hostile")).values())
 
 
-def test_names_are_text_in_charts_too(opened):
-    page = opened("hostile")
+def test_names_are_text_in_charts_too(read):
+    page = read("hostile")
     assert page.locator("a").count() == 0  # plotly makes links of <a> in names
     assert page.evaluate(
         "Array.from(document.querySelectorAll('.plot image')).every(i => /^data:/.test(i.href.baseVal))"
@@ -103,8 +103,8 @@ def test_hover_tells_the_number(opened):
     assert "over 55 of 64 images" in text and "singular values at the floor" in text
 
 
-def test_what_is_infinite_is_no_number(opened):
-    page = opened("rich")
+def test_what_is_infinite_is_no_number(read):
+    page = read("rich")
     _, plot = chart(page, "κ by block")
     lines = dict(zip(values(plot, "name"), values(plot, "y"), strict=True))
     assert lines["① attention alone"][7] is None
@@ -218,16 +218,18 @@ def test_from_wide_to_narrow_and_back(opened):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize("name", ["rich", "compare", "poor"])
-def test_screenshots(name, viewport, theme, opened):
-    page = opened(name, viewport, color_scheme=theme)
-    height = page.evaluate("document.documentElement.scrollHeight")
-    page.set_viewport_size({**viewport, "height": height})  # charts would be drawn anew while the picture is taken
-    page.wait_for_timeout(300)
-    ARTEFACTS.mkdir(parents=True, exist_ok=True)
-    path = ARTEFACTS / f"{name}-{'phone' if viewport is PHONE else 'desktop'}-{theme}.png"
-    page.screenshot(path=path)
-    with Image.open(path) as image:
-        assert image.size == (viewport["width"], height)
-        assert len(image.convert("RGB").getcolors(1 << 24) or []) > 200
+def test_screenshots(name, theme, opened):
+    page = opened(name, DESKTOP, color_scheme=theme)
+    for device, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
+        page.set_viewport_size(viewport)
+        page.wait_for_timeout(300)
+        height = page.evaluate("document.documentElement.scrollHeight")
+        page.set_viewport_size({**viewport, "height": height})  # charts would be drawn anew while the picture is taken
+        page.wait_for_timeout(300)
+        ARTEFACTS.mkdir(parents=True, exist_ok=True)
+        path = ARTEFACTS / f"{name}-{device}-{theme}.png"
+        page.screenshot(path=path)
+        with Image.open(path) as image:
+            assert image.size == (viewport["width"], height)
+            assert len(image.convert("RGB").getcolors(1 << 24) or []) > 200

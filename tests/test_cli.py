@@ -103,14 +103,6 @@ def test_crop_and_resize_are_the_remedies(tmp_path, capsys):
     assert Image.open(tmp_path / "odd-grayed.png").size == (48, 48)
 
 
-def test_demo_writes_one_page(tmp_path, capsys):
-    assert main(["demo", "--out", str(tmp_path / "demo"), "--count", "1", "--size", "64", "--quick"]) == 0
-    page = (tmp_path / "demo" / "report.html").read_text()
-    assert "SVD 0.7" in page
-    assert "striped disc" in page
-    assert "report.html" in capsys.readouterr().out
-
-
 BAD = {
     "no verb": ([], ["gray", "--help"]),
     "unknown verb": (["grey"], ["'grey'", "'gray'"]),

@@ -54,8 +54,8 @@ def captions(part) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "charts"), [("two", 3), ("evil", 3), ("one layer", 0)])
-def test_opens_without_error_on_a_desk_and_on_a_phone(name, charts, opened):
-    shown = opened(name)
+def test_opens_without_error_on_a_desk_and_on_a_phone(name, charts, read, opened):
+    shown = read(name)
     assert shown.locator(".plot").count() == charts
     assert shown.evaluate("Array.from(document.images).every(i => i.complete && i.naturalWidth > 0)")
     assert shown.locator("a").count() == 0
@@ -79,14 +79,14 @@ def test_the_slider_shows_another_layer_of_every_model(opened):
     shown.screenshot(path=ARTEFACTS / "evaluation.png", full_page=True)
 
 
-def test_one_layer_has_no_slider_and_pictures_stand_side_by_side(opened):
-    shown = opened("one layer")
+def test_one_layer_has_no_slider_and_pictures_stand_side_by_side(read):
+    shown = read("one layer")
     assert section(shown, "Objects found").locator("input").count() == 0
     assert section(shown, "Segmentation").locator("input").count() == 1  # the layer, or multi-scale
     first, second = (shown.locator(".gallery figure").nth(n).bounding_box() for n in (0, 1))
     assert first["y"] == second["y"] and first["x"] < second["x"]
 
 
-def test_curves_have_a_line_for_each_model(opened):
-    plot = section(opened("two"), "By layer").locator(".plot").first
+def test_curves_have_a_line_for_each_model(read):
+    plot = section(read("two"), "By layer").locator(".plot").first
     assert plot.evaluate("p => p.data.map(t => [t.name, t.x.length])") == [["runs/skips", 4], ["runs/no skips", 3]]

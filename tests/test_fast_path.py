@@ -48,6 +48,7 @@ print(json.dumps(results))
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_kernels_meet_the_bars_of_fast():
     cases = [(20, 30, 0.7), (33, 18, 0.5), (66, 67, 0.7)]  # wide, tall, and larger than one block
     program = PROGRAM.format(cases=cases)

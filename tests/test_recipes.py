@@ -205,11 +205,11 @@ def trained(name: str, tmp_path, *options: str, out: str = "run") -> Run:
 
 
 SHALLOW = {  # blocks of those that would take longest
-    "imagenet-vit-b": "4",
+    "imagenet-vit-b": "2",
     "imagenet-vit-b-skipless": "1",
-    "imagenet-cait-s24": "6",
-    "imagenet-mae-vit-b": "4",
-    "imagenet-dino-vit-s": "4",
+    "imagenet-cait-s24": "2",
+    "imagenet-mae-vit-b": "2",
+    "imagenet-dino-vit-s": "2",
     **{name: "2" for name in NAMES if not name.startswith("imagenet") and "-vit-s" in name},
 }
 

@@ -53,22 +53,22 @@ def test_killed_there_and_resumed(fault, straight, tmp_path):
 
 
 def test_killed_at_random_moments(straight, tmp_path):
-    """From outside, whatever it is doing."""
-    rng = random.Random(0)
-    begun = time.perf_counter()
-    assert finish(start(CONFIG, tmp_path / "timed")) == [0]
-    whole = time.perf_counter() - begun
-    killed = 0
-    for _ in range(4):
-        (process,) = start(CONFIG, tmp_path / "run")
-        process.join(rng.uniform(0.1, 0.7) * whole)
-        if process.is_alive():
-            os.kill(process.pid, signal.SIGKILL)
-            killed += 1
+    """From outside, whatever it is doing; where the run was over before, the next one is killed sooner."""
+    rng, out, latest, killed = random.Random(0), tmp_path / "run", 1.0, 0
+    while killed < 4:
+        (process,) = start(CONFIG, out)
+        process.join(rng.uniform(0, latest))
+        process.kill()
         process.join()
-    assert finish(start(CONFIG, tmp_path / "run")) == [0]
-    assert killed, "the run was over before it could be killed"
-    assert final(tmp_path / "run") == final(straight)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        if process.exitcode:
+            killed += 1
+        else:
+            assert final(out) == final(straight)
+            shutil.rmtree(out)
+            latest /= 2
+    assert finish(start(CONFIG, out)) == [0]
+    assert final(out) == final(straight)
 
 
 def stop_after(monkeypatch, num_steps: int) -> None:

@@ -7,8 +7,7 @@ import pytest
 from browser_cases import NEEDS_CHROMIUM, PHONE
 from run_cases import config, grayed, without_attention_skip, write_run
 
-from wellcond import demo, runs_page
-from wellcond.config import DemoConfig
+from wellcond import runs_page
 
 pytestmark = NEEDS_CHROMIUM
 CUT = "--model.cut-attention-skips"
@@ -16,7 +15,7 @@ CHARTS = {"family": 5, "plain": 2, "young": 1, "evil": 5, "demo": 7}
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory) -> dict[str, Path]:
+def written(demo_checkout, tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     base = config()
     evil = config(recipe='<img src="http://x.invalid/"> <a href="http://x.invalid">%{x}' + "long" * 40)
@@ -34,8 +33,7 @@ def written(tmp_path_factory) -> dict[str, Path]:
     line = '{"kind":"train","step":5,"epoch":1,"lr":0.1,"loss":2.0,"skipped":0}\n'
     (folder / "young" / "metrics.jsonl").write_text(2 * line)
     pages = {name: _write(paths, folder / f"{name}.html") for name, paths in runs.items()}
-    demo.run(DemoConfig(out=folder / "demo", count=1, size=64, quick=True))
-    return pages | {"demo": folder / "demo" / "report.html"}
+    return pages | {"demo": demo_checkout / "demo" / "report.html"}
 
 
 def _write(paths: list[Path], out: Path) -> Path:
@@ -52,8 +50,8 @@ def names(plot) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_opens_without_error_and_draws_every_chart(name, opened):
-    page = opened(name)
+def test_opens_without_error_and_draws_every_chart(name, read):
+    page = read(name)
     counts = page.evaluate("Array.from(document.querySelectorAll('.plot')).map(p => p.data.length)")
     assert len(counts) == CHARTS[name] and all(counts)
     assert page.evaluate("Array.from(document.images).every(i => i.complete && i.naturalWidth > 0)")
@@ -86,9 +84,9 @@ def test_choices_change_what_is_drawn(opened):
     assert plot.evaluate("p => p.data[0].z[1][0]") == 1
 
 
-def test_the_table_keeps_its_columns_apart(opened):
+def test_the_table_keeps_its_columns_apart(read):
     """A number and a text beside each other once touched."""
-    page = opened("family")
+    page = read("family")
     gaps = page.evaluate("""Array.from(document.querySelectorAll('td.number + td:not(.number)'))
         .map(td => parseFloat(getComputedStyle(td).paddingLeft))""")
     assert gaps and min(gaps) >= 10

@@ -137,6 +137,7 @@ def answers(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.parametrize("page", [page for page in PAGES if of_a_page(page)], ids=lambda page: page.name)
 def test_a_page_goes_as_typed(page, tmp_path, monkeypatch, own_cache, answers):
     monkeypatch.chdir(tmp_path)

@@ -270,7 +270,9 @@ def free_port() -> int:
 
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["training_cases"])
+# Before 3.12.3 the server has not pytest's sys.path and passes over what it cannot find, such as this file: without the
+# others by their names every process would import torch and timm again, four seconds each.
+CONTEXT.set_forkserver_preload(["torch", "timm", "wellcond.training", "training_cases"])
 
 
 def start(
