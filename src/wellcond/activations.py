@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from wellcond.blocks.adapting import find_blocks
+from wellcond.blocks.depth import as_number
 
 Model = TypeVar("Model", bound=nn.Module)
 KINDS = ("gelu", "centred-gelu", "tat")
@@ -72,7 +73,7 @@ def set_activation(model: Model, kind: str, *, eta: float = ETA) -> Model:
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is unknown; use {', '.join(map(repr, KINDS))}")
-    if not 0 < eta < 1:
+    if not 0 < as_number(eta) < 1:
         raise ValueError(f"eta is {eta!r}; choose a cosine in (0, 1), for example {ETA}")
     mlps: list[Any] = []
     for name, block in find_blocks(model).items():

@@ -42,7 +42,7 @@ def calibrate_(
     check_pixels_are_numbers(images)
     goal = None if target is None else _share(target)
     grid = _grid(limits)
-    matrices = matrices_of(model)
+    matrices = matrices_of(model, to_write=True)
     for block in matrices:
         if block.normalised:
             raise ValueError(

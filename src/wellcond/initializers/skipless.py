@@ -56,7 +56,7 @@ def init_skipless_(
     if z not in Z:
         raise ValueError(f"z={z!r} is unknown; use 'normal' or 'uniform'")
     check_generator(generator)
-    blocks = matrices_of(model)
+    blocks = matrices_of(model, to_write=True)
     for block in blocks:
         check_square(block)
     alphas, betas = (_numbers(name, values, blocks) for name, values in (("alpha", alpha), ("beta", beta)))
