@@ -79,7 +79,7 @@ def set_activation(model: Model, kind: str, *, eta: float = ETA) -> Model:
     for name, block in find_blocks(model).items():
         mlp: Any = getattr(block, "mlp", None)
         if reason := _reason(mlp):
-            raise ValueError(f"block {name!r}: {reason}")
+            raise ValueError(f"block {name!r}: {reason}; leave the activation of this model as it is")
         mlps.append(mlp)
     slope = tailored_slope(len(mlps), eta) if kind == "tat" else 0.0
     for mlp in mlps:
