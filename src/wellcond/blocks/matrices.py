@@ -69,6 +69,13 @@ def matrices_of(model: nn.Module, *, to_write: bool = False) -> list[Matrices]:
     return found
 
 
+def check_finite(model: nn.Module) -> None:
+    """ValueError naming the first weight, in a block or not, that is not a number: nothing can be told from it."""
+    for name, p in model.named_parameters():
+        if not p.isfinite().all():
+            raise ValueError(f"{name!r} has weights that are NaN or inf; load earlier ones")
+
+
 def _check_held(name: str, block: nn.Module, to_write: bool) -> None:
     """ValueError unless its weights are whole, and numbers; to be written, also parameters of their own."""
     for p in block.parameters():
