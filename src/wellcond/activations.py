@@ -83,20 +83,32 @@ def set_activation(model: Model, kind: str, *, eta: float = ETA) -> Model:
         mlps.append(mlp)
     slope = tailored_slope(len(mlps), eta) if kind == "tat" else 0.0
     for mlp in mlps:
-        own = mlp.act.original if isinstance(mlp.act, _InPlaceOf) else mlp.act
-        mlp.act = own if kind == "gelu" else CentredGELU(own) if kind == "centred-gelu" else TailoredReLU(own, slope)
+        own = _own(mlp)
+        act = own if kind == "gelu" else CentredGELU(own) if kind == "centred-gelu" else TailoredReLU(own, slope)
+        setattr(mlp, _word(mlp), act)
     return model
+
+
+def _word(mlp: Any) -> str:
+    """What the MLP calls its activation: act in timm, activation_fn in transformers; "" if neither."""
+    return next((word for word in ("act", "activation_fn") if hasattr(mlp, word)), "")
+
+
+def _own(mlp: Any) -> nn.Module:
+    """Its original activation."""
+    act = getattr(mlp, _word(mlp))
+    return act.original if isinstance(act, _InPlaceOf) else act
 
 
 def _reason(mlp: Any) -> str:
     """Why the activation cannot be changed."""
-    if mlp is None or not hasattr(mlp, "act"):
-        return "it has no MLP with an activation of its own"
-    act = mlp.act.original if isinstance(mlp.act, _InPlaceOf) else mlp.act
-    if type(mlp).__name__ in ("GluMlp", "SwiGLU", "GatedMlp"):
+    if type(mlp).__name__.endswith(("GluMlp", "SwiGLU", "GatedMlp", "SwiGLUFFN")):
         return f"its MLP is a {type(mlp).__name__}, whose activation is a gate and multiplies what it lets through"
-    if type(act).__name__ not in ("GELU", "GELUTanh"):
-        return f"its activation is {type(act).__name__}, and only GELU is known well enough to be replaced"
+    if not _word(mlp):
+        return "it has no MLP with an activation of its own"
+    act = type(_own(mlp)).__name__
+    if act not in ("GELU", "GELUTanh", "GELUActivation"):
+        return f"its activation is {act}, and only GELU is known well enough to be replaced"
     return ""
 
 
