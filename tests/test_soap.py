@@ -579,6 +579,16 @@ def test_what_makes_no_sense_is_named(options, words):
         SOAP([nn.Parameter(torch.zeros(2))], **options)
 
 
+def test_a_model_that_was_moved_since_is_told():
+    """The device "meta" stands in for a GPU."""
+    weight = nn.Parameter(torch.zeros(3, 2))
+    optimizer = SOAP([weight])
+    torch.utils.swap_tensors(weight, nn.Parameter(torch.zeros(3, 2, device="meta")))
+    weight.grad = torch.zeros(3, 2, device="meta")
+    with pytest.raises(ValueError, match=r"weights are on meta, and SOAP's state on cpu.*after model\.to"):
+        optimizer.step()
+
+
 def test_complex_and_sparse_weights_are_refused():
     with pytest.raises(ValueError, match="SOAP takes real ones only"):
         SOAP([nn.Parameter(torch.zeros(2, dtype=torch.complex64))])
