@@ -128,3 +128,5 @@ def test_refusals_change_nothing():
         wc.set_activation(vit(), "relu")
     with pytest.raises(ValueError, match="eta is 1"):
         wc.set_activation(vit(), "tat", eta=1)
+    with pytest.raises(ValueError, match="eta is 'half'; choose a cosine"):
+        wc.set_activation(vit(), "tat", eta="half")  # pyright: ignore[reportArgumentType]

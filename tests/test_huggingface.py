@@ -1,6 +1,7 @@
 """transformers' ViT, DeiT and DINOv2: bit-identical at gain 1, right at every site, grayed, diagnosed, monitored."""
 
 import copy
+import math
 import re
 import subprocess
 import sys
@@ -226,6 +227,24 @@ def test_skipless_weights_are_those_of_the_paper(case):
         ones = [p for name, p in weights.items() if "lambda1" in name or re.search("norm.*weight", name)]
         assert len(ones) >= 2 and all(bool((p == 1).all()) for p in ones)
     assert wc.verify_init(wc.cut_skips(model), images_of(case), jacobian=False).findings is not None
+
+
+@every_case
+def test_activations_that_verify_init_advises_can_be_set(case):
+    model, images = case.create(), images_of(case)
+    want, names = model(images)[0], list(model.state_dict())
+    if case.name == "dinov2-swiglu":
+        with pytest.raises(ValueError, match="SwiGLUFFN, whose activation is a gate"):
+            wc.set_activation(model, "centred-gelu")
+        return
+    wc.set_activation(model, "centred-gelu")
+    x = torch.randn(2, 5, 48)
+    for block in blocks_of(model):
+        own = torch.nn.functional.gelu(block.mlp.fc1(x)) - 0.5 / math.pi**0.5
+        deviation = math.sqrt(1 / 3 + 1 / (2 * math.pi * 3**0.5) - 1 / (4 * math.pi))
+        assert_close(block.mlp(x), block.mlp.fc2(own / deviation))
+    assert not torch.equal(model(images)[0], want) and list(model.state_dict()) == names
+    assert torch.equal(wc.set_activation(model, "gelu")(images)[0], want)
 
 
 def test_gradient_checkpointing_gives_the_same_gradients():

@@ -12,6 +12,9 @@ import torch
 from block_cases import BEIT, CAIT, CONVMIXER, EVA, MAXVIT, MODELS, PVT, SWIN, SWINV2, VIT, XCIT
 from families import Family
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.utils import parametrizations
 
 import wellcond as wc
 from wellcond.blocks import matrices_of
@@ -306,6 +309,40 @@ def test_one_unfit_block_at_the_end_leaves_the_first_ones_alone():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("wrap", [parametrizations.weight_norm, nn.utils.spectral_norm], ids=["new", "old"])
+@pytest.mark.parametrize(
+    "change", [wc.init_skipless_, wc.mimetic_, lambda m: wc.calibrate_(m, torch.zeros(1, 3, 32, 32))]
+)
+def test_weights_that_are_computed_are_refused_where_they_would_be_written(wrap, change):
+    """What is written into them is overwritten by the next forward."""
+    model = vit()
+    wrap(model.blocks[1].mlp.fc2)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"'blocks\.1': the weight of mlp\.fc2 is computed.*remove_parametrizations"):
+        change(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert wc.verify_init(model).rows, "they can be read"
+
+
+def test_weights_without_numbers_are_refused():
+    with torch.device("meta"):
+        model = vit()
+    for use in (wc.init_skipless_, wc.mimetic_, wc.verify_init):
+        with pytest.raises(ValueError, match=r"'blocks\.0' is on the device meta.*to_empty"):
+            use(model)
+
+
+def test_weights_that_are_sharded_are_refused(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = fully_shard(vit(), mesh=init_device_mesh("cpu", (1,)))
+        for use in (wc.init_skipless_, wc.mimetic_, wc.verify_init):
+            with pytest.raises(ValueError, match=r"'blocks\.0' is sharded.*before sharding"):
+                use(model)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -315,6 +352,7 @@ def test_one_unfit_block_at_the_end_leaves_the_first_ones_alone():
         ({"temperature": [1.0, 1.0]}, "temperature has 2 values for 3 blocks"),
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"beta": "0.6"}, "'0.6'"),
+        ({"beta": {0: 1.0, 1: 2.0, 2: 3.0}}, "beta must be finite numbers, and one is {0: 1.0"),
         ({"alpha": 0, "beta": [1, 0, 1]}, "both 0 in block 1"),
         ({"z": "gauss"}, "z='gauss'.*normal"),
     ],

@@ -128,6 +128,23 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
     assert not updates.capturable
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("deit_tiny_distilled_patch16_224", {"embed_dim": 24, "depth": 1}),  # two heads
+        ("beit_base_patch16_224", {"embed_dim": 24, "depth": 1, "num_heads": 3}),  # a table of position biases
+        ("swin_tiny_patch4_window7_224", {"embed_dim": 24, "depths": (1, 1), "num_heads": (3, 3), "window_size": 4}),
+        ("naflexvit_base_patch16_gap", {"embed_dim": 24, "depth": 1, "num_heads": 3}),  # patches by a linear layer
+    ],
+)
+def test_muon_takes_no_second_head_no_table_and_no_embedding(name, options):
+    model = timm.create_model(name, img_size=32, num_classes=5, **options)
+    updates = build_updates(Supervised(model), OptimConfig(name="muon"))
+    names = {updates.name_of[p] for g in updates.parts[0].param_groups for p in g["params"]}
+    blocks = {f"model.{n}" for n, m in model.named_modules() if isinstance(m, nn.Linear) and "head" not in n}
+    assert names == {f"{layer}.weight" for layer in blocks if "embeds" not in layer}
+
+
 def test_state_is_by_name_and_there_from_the_start():
     updates = build_updates(Supervised(vit()), OptimConfig())
     state = updates.state()

@@ -12,6 +12,7 @@ import pytorch_optimizer
 import torch
 from soap_cases import Gradients
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
 import wellcond
 from wellcond.optim.soap import SOAP, bases
@@ -431,6 +432,61 @@ def test_saved_and_loaded_by_torch_it_goes_on_to_the_same_bits(dtype, tmp_path):
         fewer.load_state_dict(optimizer.state_dict())
 
 
+def test_a_state_by_name_as_torch_distributed_checkpoint_makes_it():
+    """There a state names its parameters, and a number may be where a 0-d tensor was."""
+    torch.manual_seed(0)
+    model, X = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)), torch.randn(8, 5)
+    optimizer = SOAP(model.parameters(), lr=0.02, precondition_frequency=3)
+
+    def train(model, optimizer):
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(X).square().sum().backward()
+            optimizer.step()
+
+    train(model, optimizer)
+    state: Any = get_optimizer_state_dict(model, optimizer)
+    other = copy.deepcopy(model)
+    assert set(state["state"]) == dict(model.named_parameters()).keys()
+    state["state"]["0.bias"]["step"] = int(state["state"]["0.bias"]["step"])
+    its = SOAP(other.parameters(), precondition_frequency=3)
+    set_optimizer_state_dict(other, its, state)
+    for x, o in ((model, optimizer), (other, its)):
+        train(x, o)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_saved_after_the_update_and_before_the_refresh():
+    """The first of which builds the bases."""
+    problem = Gradients([(4, 3)])
+    optimizer = SOAP(problem.parameters, **OPTIONS)
+    problem.fill()
+    optimizer.update()
+    twin = copy.deepcopy(problem)
+    other = SOAP(twin.parameters, **OPTIONS)
+    other.load_state_dict(optimizer.state_dict())
+    for x, o in ((problem, optimizer), (twin, other)):
+        o.refresh()
+        x.fill()
+        o.step()
+    assert torch.equal(problem.parameters[0], twin.parameters[0])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda state: None, "the state has no param_groups, so it is no state_dict"),
+        (lambda state: {"param_groups": state["param_groups"]}, "the state has no state"),
+        (lambda state: {**state, "state": {0: {}}}, "the state has step missing, which parameter 0 does not fit"),
+        (lambda state: {**state, "state": {"w": state["state"][0]}}, "which parameter w does not fit: it is not there"),
+    ],
+)
+def test_half_a_state_is_refused(spoil, words):
+    optimizer = SOAP([nn.Parameter(torch.zeros(3, 2))])
+    with pytest.raises(ValueError, match=words):
+        optimizer.load_state_dict(spoil(optimizer.state_dict()))
+
+
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
 def test_a_copy_with_its_model_goes_on_to_the_same_bits(again):
     torch.manual_seed(0)
@@ -511,6 +567,9 @@ def test_the_precision_of_products_is_put_back():
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"precondition_frequency": 0}, "precondition_frequency is 0; choose 1 or more"),
         ({"max_precondition_dim": -1}, "max_precondition_dim is -1"),
+        ({"max_precondition_dim": "all"}, "max_precondition_dim is 'all'; choose 0 or more"),
+        ({"max_precondition_dim": None}, "max_precondition_dim is None"),
+        ({"lr": torch.ones(2)}, r"lr is tensor\(\[1., 1.\]\)"),
         ({"refresh": "svd"}, "refresh is 'svd'; choose one of 'qr', 'eigh'"),
         ({"products": "bf16"}, "products is 'bf16'; choose one of 'tf32', 'float32'"),
     ],
@@ -520,9 +579,21 @@ def test_what_makes_no_sense_is_named(options, words):
         SOAP([nn.Parameter(torch.zeros(2))], **options)
 
 
-def test_complex_weights_are_refused():
+def test_a_model_that_was_moved_since_is_told():
+    """The device "meta" stands in for a GPU."""
+    weight = nn.Parameter(torch.zeros(3, 2))
+    optimizer = SOAP([weight])
+    torch.utils.swap_tensors(weight, nn.Parameter(torch.zeros(3, 2, device="meta")))
+    weight.grad = torch.zeros(3, 2, device="meta")
+    with pytest.raises(ValueError, match=r"weights are on meta, and SOAP's state on cpu.*after model\.to"):
+        optimizer.step()
+
+
+def test_complex_and_sparse_weights_are_refused():
     with pytest.raises(ValueError, match="SOAP takes real ones only"):
         SOAP([nn.Parameter(torch.zeros(2, dtype=torch.complex64))])
+    with pytest.raises(ValueError, match="sparse_coo; SOAP takes dense ones only"):
+        SOAP([nn.Parameter(torch.eye(3).to_sparse())])
 
 
 def test_it_is_public():

@@ -230,10 +230,22 @@ def test_refusals():
         wc.verify_init("vit_tiny_patch16_224")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="no transformer blocks"):
         wc.verify_init(timm.create_model("resnet18"), torch.randn(1, 3, 64, 64))
-    diverged = vit()
-    diverged.blocks[1].mlp.fc2.weight.data[0, 0] = math.nan
-    with pytest.raises(ValueError, match=r"'blocks\.1' has weights that are NaN"):
-        wc.verify_init(diverged)
+
+
+@pytest.mark.parametrize("name", ["blocks.1.mlp.fc2.weight", "blocks.1.mlp.fc1.bias", "norm.weight", "cls_token"])
+def test_a_model_that_has_diverged_is_not_made_for_training(images, name):
+    diverged = skipless()
+    diverged.get_parameter(name).data.view(-1)[0] = math.nan
+    for look in (wc.verify_init, lambda model: wc.verify_init(model, images), lambda m: wc.calibrate_(m, images)):
+        with pytest.raises(ValueError, match=f"'{name}' has weights that are NaN"):
+            look(diverged)
+
+
+def test_a_single_token_attends_to_itself():
+    """Its logits have no others to be compared with."""
+    model = vit(img_size=8, patch_size=8, class_token=False, global_pool="avg")
+    found = wc.verify_init(wc.init_skipless_(model), torch.randn(2, 3, 8, 8))
+    assert found.missing == ["Logits or Jacobian: it has one token, which attends to itself alone (blocks 0–2)"]
 
 
 # ---- as JSON, table, page, command

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from wellcond.blocks.adapting import find_blocks
+from wellcond.blocks.depth import as_number
 
 Model = TypeVar("Model", bound=nn.Module)
 KINDS = ("gelu", "centred-gelu", "tat")
@@ -72,30 +73,42 @@ def set_activation(model: Model, kind: str, *, eta: float = ETA) -> Model:
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is unknown; use {', '.join(map(repr, KINDS))}")
-    if not 0 < eta < 1:
+    if not 0 < as_number(eta) < 1:
         raise ValueError(f"eta is {eta!r}; choose a cosine in (0, 1), for example {ETA}")
     mlps: list[Any] = []
     for name, block in find_blocks(model).items():
         mlp: Any = getattr(block, "mlp", None)
         if reason := _reason(mlp):
-            raise ValueError(f"block {name!r}: {reason}")
+            raise ValueError(f"block {name!r}: {reason}; leave the activation of this model as it is")
         mlps.append(mlp)
     slope = tailored_slope(len(mlps), eta) if kind == "tat" else 0.0
     for mlp in mlps:
-        own = mlp.act.original if isinstance(mlp.act, _InPlaceOf) else mlp.act
-        mlp.act = own if kind == "gelu" else CentredGELU(own) if kind == "centred-gelu" else TailoredReLU(own, slope)
+        own = _own(mlp)
+        act = own if kind == "gelu" else CentredGELU(own) if kind == "centred-gelu" else TailoredReLU(own, slope)
+        setattr(mlp, _word(mlp), act)
     return model
+
+
+def _word(mlp: Any) -> str:
+    """What the MLP calls its activation: act in timm, activation_fn in transformers; "" if neither."""
+    return next((word for word in ("act", "activation_fn") if hasattr(mlp, word)), "")
+
+
+def _own(mlp: Any) -> nn.Module:
+    """Its original activation."""
+    act = getattr(mlp, _word(mlp))
+    return act.original if isinstance(act, _InPlaceOf) else act
 
 
 def _reason(mlp: Any) -> str:
     """Why the activation cannot be changed."""
-    if mlp is None or not hasattr(mlp, "act"):
-        return "it has no MLP with an activation of its own"
-    act = mlp.act.original if isinstance(mlp.act, _InPlaceOf) else mlp.act
-    if type(mlp).__name__ in ("GluMlp", "SwiGLU", "GatedMlp"):
+    if type(mlp).__name__.endswith(("GluMlp", "SwiGLU", "GatedMlp", "SwiGLUFFN")):
         return f"its MLP is a {type(mlp).__name__}, whose activation is a gate and multiplies what it lets through"
-    if type(act).__name__ not in ("GELU", "GELUTanh"):
-        return f"its activation is {type(act).__name__}, and only GELU is known well enough to be replaced"
+    if not _word(mlp):
+        return "it has no MLP with an activation of its own"
+    act = type(_own(mlp)).__name__
+    if act not in ("GELU", "GELUTanh", "GELUActivation"):
+        return f"its activation is {act}, and only GELU is known well enough to be replaced"
     return ""
 
 

@@ -1,7 +1,7 @@
 """One number for every block: the same for all, one for each, or a function of depth."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ def over_depth(name: str, values: Any, num_blocks: int, *, called: str = "values
     """
     if callable(values):
         return [values(i / max(num_blocks - 1, 1)) for i in range(num_blocks)]
-    if hasattr(values, "__len__") and not isinstance(values, str) and getattr(values, "ndim", 1):
+    if hasattr(values, "__len__") and not isinstance(values, str | Mapping | Set) and getattr(values, "ndim", 1):
         if len(values) != num_blocks:
             raise ValueError(
                 f"{name} has {len(values)} {called} for {num_blocks} blocks; give one for each or one number"

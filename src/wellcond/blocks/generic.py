@@ -122,7 +122,7 @@ def _randomise_(block: nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in block.parameters():
-            noise = torch.randn(p.shape, generator=generator, dtype=torch.float32).to(p)
+            noise = torch.randn(p.shape, generator=generator, dtype=torch.float32, device="cpu").to(p)
             p.copy_(noise / p[0].numel() ** 0.5 if p.ndim > 1 else 1 + 0.1 * noise)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from wellcond.blocks.adapting import find_blocks
 
@@ -51,10 +52,14 @@ class Matrices:
         return self.query.shape[-1]
 
 
-def matrices_of(model: nn.Module) -> list[Matrices]:
-    """For every block, in order of depth; ValueError naming the first block that has none of this form, and why."""
+def matrices_of(model: nn.Module, *, to_write: bool = False) -> list[Matrices]:
+    """For every block, in order of depth; ValueError naming the first block that has none of this form, and why.
+
+    `to_write` refuses as well where what is written into a matrix would be lost.
+    """
     found = []
     for name, block in find_blocks(model).items():
+        _check_held(name, block, to_write)
         try:
             found.append(_matrices(name, block))
         except _Unfit as why:
@@ -62,6 +67,32 @@ def matrices_of(model: nn.Module) -> list[Matrices]:
             remedy = "use a ViT, or another model with plain attention"
             raise ValueError(f"block {name!r} ({kind.__module__}.{kind.__name__}): {why}; {remedy}") from None
     return found
+
+
+def check_finite(model: nn.Module) -> None:
+    """ValueError naming the first weight, in a block or not, that is not a number: nothing can be told from it."""
+    for name, p in model.named_parameters():
+        if not p.isfinite().all():
+            raise ValueError(f"{name!r} has weights that are NaN or inf; load earlier ones")
+
+
+def _check_held(name: str, block: nn.Module, to_write: bool) -> None:
+    """ValueError unless its weights are whole, and numbers; to be written, also parameters of their own."""
+    for p in block.parameters():
+        if p.is_meta:
+            raise ValueError(
+                f"block {name!r} is on the device meta, where weights are shapes without numbers; put the model on "
+                "another one first, model.to_empty(device='cpu')"
+            )
+        if isinstance(p, DTensor):
+            raise ValueError(f"block {name!r} is sharded (FSDP2), so no rank has its matrices; do this before sharding")
+    for part, module in block.named_modules() if to_write else ():
+        W = getattr(module, "weight", None)
+        if isinstance(W, Tensor) and not isinstance(W, nn.Parameter) and "weight" not in module._buffers:
+            raise ValueError(
+                f"block {name!r}: the weight of {part} is computed from other parameters (a parametrization), so what "
+                "is written there is lost; remove it first (torch.nn.utils.parametrize.remove_parametrizations)"
+            )
 
 
 class _Unfit(Exception):

@@ -42,10 +42,10 @@ def _pixels(model: nn.Module, image: Tensor) -> tuple[Tensor, Tensor]:
             config = {name: getattr(config, name, None) for name in ("mean", "std")}
         mean, std = config.get("mean"), config.get("std")
         if mean is not None and std is not None and len(mean) == len(std) == len(image):
-            scale, shift = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (std, mean))
+            scale, shift = (image.new_tensor(v)[:, None, None] for v in (std, mean))
             return scale, shift
     finite = image[image.isfinite()]
-    low, high = (finite.min(), finite.max()) if len(finite) else (torch.zeros(()), torch.ones(()))
+    low, high = (finite.min(), finite.max()) if len(finite) else (image.new_zeros(()), image.new_ones(()))
     width = torch.where(high > low, high - low, 1.0)
     return (1 / width).expand(len(image), 1, 1), (-low / width).expand(len(image), 1, 1)
 

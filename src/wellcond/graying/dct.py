@@ -41,7 +41,7 @@ def gray_by_halves(X: Tensor, epsilon: float, rescale: Rescale, precision: str) 
     dtype = arithmetic(X, precision)
     En, On = _cached_halves(n, dtype)
     Ed, Od = _cached_halves(d, dtype)
-    Y = torch.empty(math.prod(X.shape[:-2]), n, d, dtype=X.dtype)
+    Y = torch.empty(math.prod(X.shape[:-2]), n, d, dtype=X.dtype, device=X.device)
     chunk = _CACHED // (n * d)
     X_parts, Y_parts = (T.split(chunk) if chunk > 1 else T.unbind() for T in (X.reshape(Y.shape), Y))
     for x, y in zip(X_parts, Y_parts, strict=True):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from wellcond.blocks import adapted_blocks, attention_map, normalise, record
 from wellcond.blocks.depth import as_number
 from wellcond.blocks.images import check_images, check_pixels_are_numbers
-from wellcond.blocks.matrices import matrices_of
+from wellcond.blocks.matrices import check_finite, matrices_of
 
 _STEP = 2**0.5  # of the grid
 _HALVINGS = 7  # of a step: τ to a third of a per cent
@@ -42,7 +42,8 @@ def calibrate_(
     check_pixels_are_numbers(images)
     goal = None if target is None else _share(target)
     grid = _grid(limits)
-    matrices = matrices_of(model)
+    matrices = matrices_of(model, to_write=True)
+    check_finite(model)
     for block in matrices:
         if block.normalised:
             raise ValueError(

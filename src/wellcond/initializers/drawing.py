@@ -1,8 +1,10 @@
-"""Random matrices with a prescribed conditioning, float64 on the CPU.
+"""Random matrices with a prescribed conditioning, float64 on the CPU, whatever torch's default device is.
 
 A QR or singular value decomposition leaves signs open, and two libraries choose differently; here the diagonal of R,
 and the largest entry of each left singular vector, is positive.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from torch import Tensor
 from wellcond.spectral import eigen
 
 Generator = torch.Generator | None
+_PLACE: Any = {"dtype": torch.float64, "device": "cpu"}
 
 
 def check_generator(generator: Generator) -> None:
@@ -23,7 +26,7 @@ def check_generator(generator: Generator) -> None:
 
 
 def gaussian(rows: int, columns: int, generator: Generator = None) -> Tensor:
-    return torch.randn(rows, columns, dtype=torch.float64, generator=generator)
+    return torch.randn(rows, columns, **_PLACE, generator=generator)
 
 
 def orthogonal(rows: int, columns: int, generator: Generator = None) -> Tensor:
@@ -67,8 +70,8 @@ def near_identity(d: int, alpha: float, beta: float, z: str, generator: Generato
     if z == "normal":
         Z = gaussian(d, d, generator)
     else:
-        Z = (2 * torch.rand(d, d, dtype=torch.float64, generator=generator) - 1) * 3**0.5
-    return (alpha / d**0.5) * Z + beta * torch.eye(d, dtype=torch.float64)
+        Z = (2 * torch.rand(d, d, **_PLACE, generator=generator) - 1) * 3**0.5
+    return (alpha / d**0.5) * Z + beta * torch.eye(d, **_PLACE)
 
 
 def factors(M: Tensor, rank: int) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ def mimetic_(
     """
     pairs = {"query_key": _pair("query_key", query_key), "value_output": _pair("value_output", value_output)}
     check_generator(generator)
-    blocks = matrices_of(model)
+    blocks = matrices_of(model, to_write=True)
     for block in blocks:
         check_square(block)
     for block in blocks:

@@ -56,7 +56,7 @@ def init_skipless_(
     if z not in Z:
         raise ValueError(f"z={z!r} is unknown; use 'normal' or 'uniform'")
     check_generator(generator)
-    blocks = matrices_of(model)
+    blocks = matrices_of(model, to_write=True)
     for block in blocks:
         check_square(block)
     alphas, betas = (_numbers(name, values, blocks) for name, values in (("alpha", alpha), ("beta", beta)))
@@ -64,7 +64,9 @@ def init_skipless_(
     taus = [1.0] * len(blocks) if temperature is None else _temperatures(temperature, blocks)
     for number, pair in enumerate(zip(alphas, betas, strict=True)):
         if pair == (0.0, 0.0):
-            raise ValueError(f"alpha and beta are both 0 in block {number}: W_Q and W_K would be zero and stay so")
+            raise ValueError(
+                f"alpha and beta are both 0 in block {number}: W_Q and W_K would be zero and stay so; give another"
+            )
     for block, a, b, tau, scale in zip(blocks, alphas, betas, taus, cs, strict=True):
         for W in (block.value, block.output):
             fill(W, scale * orthogonal(block.width, block.width, generator))

@@ -179,7 +179,10 @@ def _split(groups: list[Group]) -> tuple[list[Group], list[Group]]:
 
 
 def _is_hidden(name: str, parameter: nn.Parameter) -> bool:
-    return parameter.ndim == 2 and not {"head", "patch_embed", "pos_embed", "cls_token"} & set(name.split("."))
+    """The weight of a linear layer that is neither embedding nor head; a table of position biases is not one at all."""
+    *layers, own = name.split(".")
+    outer = any(layer.startswith(("head", "predict")) or "embed" in layer for layer in layers)
+    return parameter.ndim == 2 and own == "weight" and not outer
 
 
 def _make_state(part: Optimizer) -> None:

@@ -38,7 +38,8 @@ _SOLVER = {
 
 def tried(device: torch.device) -> float:
     """The largest |V diag(λ) Vᵀ − A| of a few matrices that `eigen.eigh` solves, over the largest |A|."""
-    X = torch.randn(4, 48, 48, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(device)
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(4, 48, 48, dtype=torch.float64, device="cpu", generator=generator).to(device)
     A = X @ X.mT
     values, V = eigen.eigh(A)
     return float(((V * values[..., None, :]) @ V.mT - A).abs().max() / A.abs().max())

@@ -77,7 +77,7 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-8, m
 def _start(like: Tensor) -> Tensor:
     b, n = BLOCK, like.shape[-1]
     generator = torch.Generator().manual_seed(n)  # the same on every device
-    X = torch.randn(b, n, generator=generator, dtype=torch.float64)
+    X = torch.randn(b, n, generator=generator, dtype=torch.float64, device="cpu")
     return X.to(like).expand(len(like), b, n) / n**0.5
 
 

@@ -47,6 +47,8 @@ def depth_rows(
                 A = attention_map(twin, X)
             if A.shape[-1] != X.shape[-2]:
                 raise ValueError("it attends in windows")
+            if A.shape[-1] == 1:
+                raise ValueError("it has one token, which attends to itself alone")
             rows += _logit_rows(layer, A, X, own)
             if jacobian and layer in chosen:
                 rows += _jacobian_rows(layer, twin, X[:1], own)

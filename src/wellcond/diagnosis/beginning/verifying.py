@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from wellcond.blocks import adapted_blocks
 from wellcond.blocks.images import check_images
-from wellcond.blocks.matrices import Matrices, matrices_of
+from wellcond.blocks.matrices import Matrices, check_finite, matrices_of
 from wellcond.diagnosis.beginning.depth import depth_rows
 from wellcond.diagnosis.beginning.pictures import query_key_pictures
 from wellcond.diagnosis.beginning.result import Verification
@@ -45,9 +45,7 @@ def verify_init(
     if isinstance(images, Tensor) and len(images):
         check_images(model, images)
     matrices, missing = _matrices(model, alone=images is None)
-    for block in matrices:
-        if not all(W.isfinite().all() for W in (block.query, block.key, block.value, block.output, *block.mlp)):
-            raise ValueError(f"block {block.name!r} has weights that are NaN or inf; load earlier ones")
+    check_finite(model)
     rows = [row for layer, block in enumerate(matrices) for row in weight_rows(layer, block)]
     pictures = query_key_pictures(matrices[0]) if matrices else []
     gains = [getattr(block, gain) for block in adapted_blocks(model) for gain in block.gains]

@@ -44,7 +44,8 @@ def first_basis(A: Tensor) -> Tensor:
             Q[i] = torch.eye(n, dtype=A.dtype, device=A.device)
         elif rank < n:
             if frame is None:
-                frame = torch.randn(n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(A)
+                generator = torch.Generator().manual_seed(0)  # of the CPU, as what it draws
+                frame = torch.randn(n, n, generator=generator, dtype=torch.float64, device="cpu").to(A)
             found, open_ = Q[i, :, :rank], frame[:, : n - rank]
             for _ in range(2):  # twice is enough (Kahan): what the first leaves in the range
                 open_ = torch.linalg.qr(open_ - found @ (found.mT @ open_))[0]

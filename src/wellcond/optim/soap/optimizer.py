@@ -1,7 +1,7 @@
 """The optimizer that torch sees: parameter groups, whose turn it is, state."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 from typing import Any
@@ -66,8 +66,8 @@ class SOAP(Optimizer):
     ) -> None:
         _check_one_of("refresh", refresh, ("qr", "eigh"))
         _check_one_of("products", products, ("tf32", "float32"))
-        if max_precondition_dim < 0:
-            raise ValueError(f"max_precondition_dim is {max_precondition_dim}; choose 0 or more, for example 10000")
+        if not isinstance(max_precondition_dim, Real) or not max_precondition_dim >= 0:  # inf: no limit
+            raise ValueError(f"max_precondition_dim is {max_precondition_dim!r}; choose 0 or more, for example 10000")
         self.how, self.overlap = refresh, overlap
         self.sharing = None
         if process_group is not None and dist.get_world_size(process_group) > 1:
@@ -139,7 +139,7 @@ class SOAP(Optimizer):
                 if is_due(turns[place.index], phase, frequency):
                     early = self.how == "qr" and turns[place.index] < 2 * frequency
                     due.setdefault("householder" if early else self.how, []).append(place)
-            stack.turn.add_(torch.tensor(built))
+            stack.turn.add_(torch.tensor(built, device="cpu"))
         if due:
             with self._aside(), matmul_precision("ieee"):
                 for how, places in due.items():
@@ -180,10 +180,12 @@ class SOAP(Optimizer):
         self.wait()
         self._check_state(state_dict)
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})  # by __setstate__
-        every = [p for group in self.param_groups for p in group["params"]]
-        for index, saved in state_dict["state"].items():
+        whose = self._whose(state_dict["param_groups"])
+        for name, saved in state_dict["state"].items():
             for key, value in saved.items():
-                self.state[every[index]][key].copy_(value)
+                self.state[whose[name]][key].copy_(torch.as_tensor(value))
+        for _, stack in self.layout.kept(self.param_groups):
+            stack.seen = [count > 0 for count in stack.count.tolist()]  # one may have been saved before its first basis
 
     def __getstate__(self) -> dict[str, Any]:
         """Copied and pickled with the stacks that the state is views of; the stream beside is made anew."""
@@ -195,31 +197,42 @@ class SOAP(Optimizer):
         super().__setstate__(state)
         self._show_state()
 
-    def _check_state(self, state_dict: dict[str, Any]) -> None:
-        """ValueError, and nothing changed, where it is no state of these parameters."""
-        for group in state_dict.get("param_groups", [{}]):
-            if missing := sorted(self.defaults.keys() - group.keys()):
-                raise ValueError(
-                    f"the state has no {missing[0]}, so it is no state_dict() of SOAP; load what SOAP gave"
-                )
-            _check_settings(group)
+    def _whose(self, saved_groups: list[dict[str, Any]]) -> dict[Any, nn.Parameter]:
+        """Parameters by what a state calls them: their number, or (torch.distributed.checkpoint) their name."""
         every = [p for group in self.param_groups for p in group["params"]]
-        for index, saved in state_dict["state"].items():
-            own = self.state[every[index]] if index < len(every) else {}
-            for key, value in saved.items():
-                if key not in own or own[key].shape != value.shape:
-                    own_shape = tuple(every[index].shape) if index < len(every) else "not there"
-                    raise ValueError(
-                        f"the state has {key} {tuple(value.shape)}, which parameter {index} does not fit: it is "
-                        f"{own_shape}; load the state of the same model and settings, or start anew"
-                    )
+        return dict(zip((name for group in saved_groups for name in group["params"]), every, strict=False))
+
+    def _check_state(self, state_dict: Any) -> None:
+        """ValueError, and nothing changed, where it is no state of these parameters."""
+        _check_has(state_dict, {"param_groups", "state"})
+        for group in state_dict["param_groups"]:
+            _check_has(group, self.defaults.keys())
+            _check_settings(group)
+        whose = self._whose(state_dict["param_groups"])
+        for name, state in state_dict["state"].items():
+            saved = {key: tuple(torch.as_tensor(value).shape) for key, value in state.items()}
+            kept = self.state[whose[name]] if name in whose else {}
+            own = {key: tuple(value.shape) for key, value in kept.items()}
+            if saved != own:
+                key = next(key for key in (*saved, *own) if saved.get(key) != own.get(key))
+                shape = tuple(whose[name].shape) if name in whose else "not there"
+                raise ValueError(
+                    f"the state has {key} {saved.get(key, 'missing')}, which parameter {name} does not fit: it is "
+                    f"{shape}; load the state of the same model and settings, or start anew"
+                )
+
+
+def _check_has(part: Any, keys: Set[str]) -> None:
+    if missing := sorted(keys - part.keys() if isinstance(part, Mapping) else keys):
+        raise ValueError(f"the state has no {missing[0]}, so it is no state_dict() of SOAP; load what SOAP gave")
 
 
 def _check_settings(group: dict[str, Any]) -> None:
     """ValueError for numbers that are none, or out of range."""
     for name, example in (("lr", "3e-3"), ("weight_decay", "0.01")):
         value = group[name]
-        if not (name == "lr" and isinstance(value, Tensor)) and not _is_number(value, 0, math.inf):
+        on_device = name == "lr" and isinstance(value, Tensor) and value.numel() == 1  # it is not asked for its value
+        if not on_device and not _is_number(value, 0, math.inf):
             raise ValueError(f"{name} is {value!r}; choose 0 or more, for example {example}")
     if not _is_number(group["eps"], 0, math.inf) or not group["eps"]:  # 0/0 where there is no gradient yet
         raise ValueError(f"eps is {group['eps']!r}; choose a positive number, for example 1e-8")
@@ -245,6 +258,8 @@ def _check_group(group: dict[str, Any]) -> None:
             )
         if not p.is_floating_point():
             raise ValueError(f"a parameter {tuple(p.shape)} is {p.dtype}; SOAP takes real ones only")
+        if p.layout != torch.strided:
+            raise ValueError(f"a parameter {tuple(p.shape)} is {p.layout}; SOAP takes dense ones only, p.to_dense()")
 
 
 def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:

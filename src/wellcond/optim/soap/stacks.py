@@ -102,6 +102,11 @@ class Stack:
         given = tuple(p.grad is not None for p in self.parameters)
         if not any(given):
             return
+        if (where := self.parameters[0].device) != self.device:
+            raise ValueError(
+                f"the weights are on {where}, and SOAP's state on {self.device}, where they were; build the optimizer "
+                "after model.to(device)"
+            )
         if any(p.grad is not None and p.grad.is_sparse for p in self.parameters):
             raise ValueError(
                 "a gradient is sparse, and SOAP takes dense ones only; build the embedding with sparse=False"
