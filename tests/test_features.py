@@ -163,6 +163,18 @@ def test_mistakes_name_what_was_given(images):
         strict.read(torch.randn(1, 3, 48, 32), (1,), "pooled")
 
 
+@pytest.mark.parametrize("kind", ["pooled", "patches", "keys"])
+def test_features_that_are_no_numbers_are_refused(kind, images):
+    """Neighbours, cuts and maps of NaN would all be something."""
+    model = vit()
+    with torch.no_grad():
+        model.blocks[1].mlp.fc2.bias[0] = torch.nan
+    backbone = Backbone(model)
+    assert backbone.read(images, (0,), kind)[0].isfinite().all()
+    with pytest.raises(ValueError, match="features of layer 3 are not finite"):
+        backbone.read(images, (0, 3), kind)
+
+
 def test_layers_and_quarters():
     backbone = Backbone(vit(depth=12))
     assert backbone.layers("last") == (11,) and len(backbone.layers("all")) == 12

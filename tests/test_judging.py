@@ -287,6 +287,8 @@ BAD = {
     "nothing matches": ("plain", ["--with", "discovery", "--where", "colour=red"], ["'colour'"]),
     "no neighbour": ("plain", ["--with", "knn", "--k", "0"], ["k is 0"]),
     "no temperature": ("plain", ["--with", "knn", "--temperature", "0"], ["temperature is 0"]),
+    "endless temperature": ("plain", ["--with", "knn", "--temperature", "inf"], ["temperature is inf"]),
+    "a single patch": ("plain", ["--with", "discovery", "--size", "8"], ["procedural", "single patch", "larger size"]),
     "void out of range": ("plain", ["--with", "discovery", "--void", "300"], ["300"]),
 }
 

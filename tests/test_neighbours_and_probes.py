@@ -49,6 +49,14 @@ def test_classes_are_those_of_scikit_learn(k, temperature, dtype):
     torch.testing.assert_close(shares, theirs.predict_proba(test.double().numpy()), atol=tolerance, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_features_are_compared_in_float32(dtype):
+    (train, labels), (test, _) = blobs(300, width=64), blobs(101, width=64, seed=1)
+    train, test = train.to(dtype), test.to(dtype)
+    votes, exact = knn_votes(train, labels, test, 4), knn_votes(train.double(), labels, test.double(), 4)
+    torch.testing.assert_close(votes.double(), exact, atol=1e-4, rtol=0)
+
+
 def test_top_counts_are_those_of_torchmetrics():
     scores, labels = torch.randn(50, 9, generator=torch.Generator().manual_seed(3)), torch.arange(50) % 9
     top1, top5 = (float(multiclass_accuracy(scores, labels, 9, average="micro", top_k=k)) for k in (1, 5))

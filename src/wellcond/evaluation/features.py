@@ -111,8 +111,8 @@ class Backbone:
         with self._recording(sink), _any_size(self.model, images, self.own_size):
             self.forward(images)
         if kind == "keys":
-            return {layer: kept[layer] for layer in layers}
-        return {layer: self._finished(kept.pop(layer), layer, kind) for layer in layers}
+            return {layer: _finite(kept[layer], layer) for layer in layers}
+        return {layer: _finite(self._finished(kept.pop(layer), layer, kind), layer) for layer in layers}
 
     def _keys(self, layer: int, X: Tensor) -> Tensor:
         block = adapted_blocks(self.model)[layer]
@@ -166,6 +166,16 @@ def pad_to_patches(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
     """
     missing = [-side % patch for side, patch in zip(images.shape[-2:], patch_size, strict=True)]
     return pad(images, (0, missing[1], 0, missing[0])) if any(missing) else images
+
+
+def _finite(X: Tensor, layer: int) -> Tensor:
+    """The same; ValueError where a number is none: every judge would give it a rank all the same."""
+    if not X.isfinite().all():
+        raise ValueError(
+            f"the features of layer {layer} are not finite, so they cannot be judged; look for NaN in weights and "
+            "pixels, or for numbers that the model's precision does not hold"
+        )
+    return X
 
 
 def _final_norm(model: nn.Module) -> tuple[Any, bool]:
