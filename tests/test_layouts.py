@@ -65,6 +65,13 @@ def test_a_list_of_voc_names_its_pictures(tmp_path):
     assert opened(root).title.endswith("Main/val")
 
 
+def test_a_list_of_voc_may_be_of_file_names_and_begin_with_a_mark(tmp_path):
+    root = write_voc(tmp_path)
+    listed = root / "mine.txt"
+    listed.write_bytes("\ufeff2012_000004.jpg\r\n2012_000002\r\n".encode())
+    assert [path.stem for path in opened(listed).paths] == ["2012_000004", "2012_000002"]
+
+
 def test_voc_as_it_unpacks(tmp_path):
     write_voc(tmp_path / "VOCdevkit" / "VOC2012")
     assert len(opened(tmp_path / "VOCdevkit")) == 3
