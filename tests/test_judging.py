@@ -25,8 +25,9 @@ from wellcond.data.procedural import CLASSES, procedural
 from wellcond.evaluation import JUDGES, Backbone, Scene, Settings, Subject
 from wellcond.evaluation.scenes import by_size, stacked
 from wellcond.judging import _tables, parse
-from wellcond.judging.album import Album
-from wellcond.judging.drawing import as_colours
+from wellcond.judging.album import Album, Sight
+from wellcond.judging.drawing import FOUND, as_colours
+from wellcond.judging.page import build
 from wellcond.runs import Run
 from wellcond.training import build_model, train
 
@@ -369,6 +370,23 @@ def test_tables_of_a_deep_model_fit_a_narrow_window(capsys):
     out = capsys.readouterr().out
     assert "…" not in out and all(f"{50 + layer / 8:.2f}" in out for layer in range(23))
     assert "12.34" in out and "43.21" in out and max(map(len, out.splitlines())) <= 80
+
+
+def test_what_a_model_found_is_drawn_on_its_own_picture():
+    """Two runs may look at pictures of two sizes, or of two sets."""
+    albums = []
+    for name, side in (("small", 32), ("large", 64)):
+        album = Album(name=name, data="procedural", num_layers=1, patch_size=(8, 8))
+        album.scenes.append(Sight(name="a", pixels=procedural(0, size=side).image, boxes=np.zeros((0, 4))))
+        mask = np.zeros((side, side), bool)
+        mask[: side // 2, : side // 2] = True
+        album.show("object", 0, 0, ([0, 0, side // 2, side // 2], mask))
+        albums.append(album)
+    (section,) = [section for section in build(albums).sections if section.title == "Objects found"]
+    (gallery,) = section.items
+    for picture in gallery.pictures[1:]:
+        rows, columns = (picture.pixels == FOUND).all(-1).nonzero()
+        assert (rows.max() + 1, columns.max() + 1) == (80, 80)
 
 
 def test_a_pca_map_lies_over_its_picture_not_over_the_padding():
