@@ -28,7 +28,15 @@ def images() -> torch.Tensor:
 
 @pytest.mark.parametrize("cut", [False, True], ids=["skips", "no skips"])
 @pytest.mark.parametrize(
-    "options", [{}, {"class_token": False, "global_pool": "avg"}, {"reg_tokens": 2}, {"qk_norm": True}], ids=str
+    "options",
+    [
+        {},
+        {"class_token": False, "global_pool": "avg"},
+        {"global_pool": "avg"},
+        {"reg_tokens": 2},
+        {"qk_norm": True},
+    ],
+    ids=str,
 )
 def test_the_last_layer_is_what_the_head_reads(options, cut, images):
     model = vit(**options)

@@ -2,7 +2,7 @@
 
 A layer is the output of a block of blocks/, counted from 0, with or without skips. Its tokens go through the model's
 final norm, as DINO's evaluations do for every layer, so that what is compared has one scale; for the last layer that is
-what the model's own head reads. `pooled` is the class token, or the mean of the patches.
+what the model's own head reads. `pooled` is the class token, or the mean of the patches where the head reads that.
 
 Only one batch is in memory: `read` is called once for each, and hooks nothing that outlives it.
 
@@ -26,13 +26,14 @@ from wellcond.graying.models import patch_size_of
 Kind = Literal["pooled", "patches", "keys"]
 Layers = Literal["last", "all"] | tuple[int, ...]
 Pool = Literal["auto", "class", "mean"]
+MEANS = ("avg", "avgmax", "max")  # of timm's words for what a head reads: those that are no token
 
 
 class Backbone:
     """A model that is only read. `forward` stands in for its call, e.g. in the precision of its training.
 
     `images`, a small batch, is needed for blocks that are not timm's (see `blocks.adapt`). `pool`: the class token, or
-    the mean of the patches; auto takes the class token where the blocks carry one.
+    the mean of the patches; auto takes the class token where the blocks carry one and the head reads it.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class Backbone:
         has_class_token = getattr(model, "cls_token", None) is not None and self.num_prefix[-1] > 0
         if pool == "class" and not has_class_token:
             raise ValueError(f"pool is 'class', but the blocks of {type(model).__name__} have no class token; say mean")
-        self.takes_class_token = has_class_token and pool != "mean"
+        # a head on the mean of the patches leaves the class token of the last blocks untrained
+        mean = pool == "mean" or (pool == "auto" and getattr(model, "global_pool", None) in MEANS)
+        self.takes_class_token = has_class_token and not mean
         self.own_size = own_size(model)
 
     @property

@@ -40,7 +40,7 @@ class EvaluateCommand:
     temperature: float = 0.07
     """Of the neighbours' votes."""
     pool: Literal["auto", "class", "mean"] = "auto"
-    """What knn and linear see: the class token, or the mean of patches; auto: the first if there is one."""
+    """What knn and linear see: the class token, or the mean of patches; auto: what the head reads."""
     probe_epochs: int = 50
     """Epochs of the linear probe."""
     segmentation_epochs: int = 20
