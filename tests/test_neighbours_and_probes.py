@@ -215,6 +215,14 @@ def test_the_dense_loss_is_taken_in_pixels_without_void():
     assert float(segmentation._loss(head(tokens).detach(), torch.full_like(masks, 255))) == 0
 
 
+def test_a_batch_of_a_single_token_is_no_stop():
+    """The last picture of a set, in a pyramid whose last stage has one token; batch norm alone refuses it."""
+    batches = [(torch.randn(count, 3, 8, 8), torch.ones(count, 8, 8).long()) for count in (4, 1)]
+    read = lambda images: {"0": images.mean((2, 3), keepdim=True)}  # noqa: E731
+    heads = segmentation.train_heads(read, batches, 2, segmentation.Schedule(epochs=2))
+    assert (heads["0"](read(batches[1][0])["0"]).argmax(1) == 1).all()
+
+
 def test_a_dense_head_that_could_learn_nothing_is_none():
     batches: Any = [(torch.randn(2, 2, 3, 3), torch.full((2, 6, 6), 255))]
     with pytest.raises(ValueError, match="masks of all training pictures are void"):
