@@ -307,6 +307,15 @@ def test_a_mistake_is_one_line_and_exit_2(run, words, said, runs, place, capsys,
     assert after == before
 
 
+def test_the_page_of_several_runs_is_tried_before_the_work(runs, tmp_path, capsys, monkeypatch):
+    (tmp_path / "evaluation.html").mkdir()
+    monkeypatch.chdir(tmp_path)
+    before = [Run(runs[name]).evaluations() for name in ("plain", "cut")]
+    assert main(["evaluate", str(runs["plain"]), str(runs["cut"]), "--with", "pca", *QUICK, "--pictures=2"]) == 2
+    assert "html is 'evaluation.html', which is a folder" in capsys.readouterr().err
+    assert before == [Run(runs[name]).evaluations() for name in ("plain", "cut")]
+
+
 def test_a_backbone_without_keys_has_neighbours_and_maps(runs, capsys):
     words = ["evaluate", str(runs["mixer"]), "--with", "knn", "segmentation", "pca", *QUICK]
     assert main(words) == 0
