@@ -44,6 +44,7 @@ def run(command: EvaluateCommand) -> None:
     runs = list(dict.fromkeys(command.runs))
     for path in runs:
         Run(path).read_config()
+        Run(path).evaluations()  # a damaged file is told before the work
     page = _page(command)
     if page is not None:
         check_writable(page, "html", suffix=".html")
@@ -52,7 +53,6 @@ def run(command: EvaluateCommand) -> None:
     rows: list[dict[str, Any]] = []
     for path, (subject, album, step) in zip(runs, examined, strict=True):
         directory = Run(path)
-        directory.evaluations()  # a damaged file is told before the work
         rows += _judge(command, directory, subject, album, step)
         albums.append(album)
         if not command.json:
