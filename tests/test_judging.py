@@ -6,6 +6,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import judge_oracles as oracle
 import numpy as np
@@ -392,7 +393,7 @@ def test_what_a_model_found_is_drawn_on_its_own_picture():
         album.show("object", 0, 0, ([0, 0, side // 2, side // 2], mask))
         albums.append(album)
     (section,) = [section for section in build(albums).sections if section.title == "Objects found"]
-    (gallery,) = section.items
+    gallery: Any = section.items[0]
     for picture in gallery.pictures[1:]:
         rows, columns = (picture.pixels == FOUND).all(-1).nonzero()
         assert (rows.max() + 1, columns.max() + 1) == (80, 80)

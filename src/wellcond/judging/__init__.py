@@ -45,9 +45,9 @@ def run(command: EvaluateCommand) -> None:
     for path in runs:
         Run(path).read_config()
         Run(path).evaluations()  # a damaged file is told before the work
-    page = _page(command)
-    if page is not None:
-        check_writable(page, "html", suffix=".html")
+    place = _page(command)
+    if place is not None:
+        check_writable(place, "html", suffix=".html")
     examined = [examine(run, command) for run in runs]  # what is wrong with any of them is said before the work
     albums: list[Album] = []
     rows: list[dict[str, Any]] = []
@@ -60,14 +60,14 @@ def run(command: EvaluateCommand) -> None:
             console.print(f"{path}, step {step}, on {album.data}", markup=False, soft_wrap=True)
             console.print(*_tables(album), sep="\n")
             print(f"→ {path / 'evaluation.json'}")
-    if page is not None:
-        from .page import build
+    if place is not None:
+        from . import page
 
-        build(albums, command=_words(command, *command.runs)).write(page)
+        page.build(albums, command=_words(command, *command.runs)).write(place)
     if command.json:
         print(json.dumps(results.finite(rows), indent=1, allow_nan=False))
-    elif page is not None:
-        print(f"→ {page}")
+    elif place is not None:
+        print(f"→ {place}")
 
 
 def _judge(
