@@ -28,7 +28,15 @@ def images() -> torch.Tensor:
 
 @pytest.mark.parametrize("cut", [False, True], ids=["skips", "no skips"])
 @pytest.mark.parametrize(
-    "options", [{}, {"class_token": False, "global_pool": "avg"}, {"reg_tokens": 2}, {"qk_norm": True}], ids=str
+    "options",
+    [
+        {},
+        {"class_token": False, "global_pool": "avg"},
+        {"global_pool": "avg"},
+        {"reg_tokens": 2},
+        {"qk_norm": True},
+    ],
+    ids=str,
 )
 def test_the_last_layer_is_what_the_head_reads(options, cut, images):
     model = vit(**options)
@@ -161,6 +169,18 @@ def test_mistakes_name_what_was_given(images):
     strict = Backbone(timm.create_model("cait_xxs24_224", img_size=32, patch_size=8, embed_dim=24, depth=2))
     with pytest.raises(ValueError, match="32 × 32 px only"):
         strict.read(torch.randn(1, 3, 48, 32), (1,), "pooled")
+
+
+@pytest.mark.parametrize("kind", ["pooled", "patches", "keys"])
+def test_features_that_are_no_numbers_are_refused(kind, images):
+    """Neighbours, cuts and maps of NaN would all be something."""
+    model = vit()
+    with torch.no_grad():
+        model.blocks[1].mlp.fc2.bias[0] = torch.nan
+    backbone = Backbone(model)
+    assert backbone.read(images, (0,), kind)[0].isfinite().all()
+    with pytest.raises(ValueError, match="features of layer 3 are not finite"):
+        backbone.read(images, (0, 3), kind)
 
 
 def test_layers_and_quarters():

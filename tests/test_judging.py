@@ -6,6 +6,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import judge_oracles as oracle
 import numpy as np
@@ -25,8 +26,9 @@ from wellcond.data.procedural import CLASSES, procedural
 from wellcond.evaluation import JUDGES, Backbone, Scene, Settings, Subject
 from wellcond.evaluation.scenes import by_size, stacked
 from wellcond.judging import _tables, parse
-from wellcond.judging.album import Album
-from wellcond.judging.drawing import as_colours
+from wellcond.judging.album import Album, Sight
+from wellcond.judging.drawing import FOUND, as_colours
+from wellcond.judging.page import build
 from wellcond.runs import Run
 from wellcond.training import build_model, train
 
@@ -287,6 +289,8 @@ BAD = {
     "nothing matches": ("plain", ["--with", "discovery", "--where", "colour=red"], ["'colour'"]),
     "no neighbour": ("plain", ["--with", "knn", "--k", "0"], ["k is 0"]),
     "no temperature": ("plain", ["--with", "knn", "--temperature", "0"], ["temperature is 0"]),
+    "endless temperature": ("plain", ["--with", "knn", "--temperature", "inf"], ["temperature is inf"]),
+    "a single patch": ("plain", ["--with", "discovery", "--size", "8"], ["procedural", "single patch", "larger size"]),
     "void out of range": ("plain", ["--with", "discovery", "--void", "300"], ["300"]),
 }
 
@@ -302,6 +306,15 @@ def test_a_mistake_is_one_line_and_exit_2(run, words, said, runs, place, capsys,
     assert all(word in captured.err for word in said), captured.err
     after = (runs[run] / "evaluation.json").read_bytes() if (runs[run] / "evaluation.json").exists() else b""
     assert after == before
+
+
+def test_the_page_of_several_runs_is_tried_before_the_work(runs, tmp_path, capsys, monkeypatch):
+    (tmp_path / "evaluation.html").mkdir()
+    monkeypatch.chdir(tmp_path)
+    before = [Run(runs[name]).evaluations() for name in ("plain", "cut")]
+    assert main(["evaluate", str(runs["plain"]), str(runs["cut"]), "--with", "pca", *QUICK, "--pictures=2"]) == 2
+    assert "html is 'evaluation.html', which is a folder" in capsys.readouterr().err
+    assert before == [Run(runs[name]).evaluations() for name in ("plain", "cut")]
 
 
 def test_a_backbone_without_keys_has_neighbours_and_maps(runs, capsys):
@@ -367,6 +380,23 @@ def test_tables_of_a_deep_model_fit_a_narrow_window(capsys):
     out = capsys.readouterr().out
     assert "…" not in out and all(f"{50 + layer / 8:.2f}" in out for layer in range(23))
     assert "12.34" in out and "43.21" in out and max(map(len, out.splitlines())) <= 80
+
+
+def test_what_a_model_found_is_drawn_on_its_own_picture():
+    """Two runs may look at pictures of two sizes, or of two sets."""
+    albums = []
+    for name, side in (("small", 32), ("large", 64)):
+        album = Album(name=name, data="procedural", num_layers=1, patch_size=(8, 8))
+        album.scenes.append(Sight(name="a", pixels=procedural(0, size=side).image, boxes=np.zeros((0, 4))))
+        mask = np.zeros((side, side), bool)
+        mask[: side // 2, : side // 2] = True
+        album.show("object", 0, 0, ([0, 0, side // 2, side // 2], mask))
+        albums.append(album)
+    (section,) = [section for section in build(albums).sections if section.title == "Objects found"]
+    gallery: Any = section.items[0]
+    for picture in gallery.pictures[1:]:
+        rows, columns = (picture.pixels == FOUND).all(-1).nonzero()
+        assert (rows.max() + 1, columns.max() + 1) == (80, 80)
 
 
 def test_a_pca_map_lies_over_its_picture_not_over_the_padding():

@@ -65,6 +65,13 @@ def test_a_list_of_voc_names_its_pictures(tmp_path):
     assert opened(root).title.endswith("Main/val")
 
 
+def test_a_list_of_voc_may_be_of_file_names_and_begin_with_a_mark(tmp_path):
+    root = write_voc(tmp_path)
+    listed = root / "mine.txt"
+    listed.write_bytes("\ufeff2012_000004.jpg\r\n2012_000002\r\n".encode())
+    assert [path.stem for path in opened(listed).paths] == ["2012_000004", "2012_000002"]
+
+
 def test_voc_as_it_unpacks(tmp_path):
     write_voc(tmp_path / "VOCdevkit" / "VOC2012")
     assert len(opened(tmp_path / "VOCdevkit")) == 3
@@ -203,6 +210,9 @@ def test_boxes_as_sizes_and_wrong_ones():
         boxes_of([1, 2, 3], "a")
     with pytest.raises(ValueError, match=r"a box of a is \[8\.0, 0\.0, 3\.0, 3\.0\], which ends before it begins"):
         boxes_of(np.array([[0, 0, 1, 1], [8, 0, 3, 3]]), "a")  # of VOC or COCO, whose form is known
+    for ragged in ([[1, 2, 3, 4], [1, 2]], [{"bbox": [1, 2, 3, 4]}, {"category": 3}]):
+        with pytest.raises(ValueError, match=r"the boxes of a are \[\[1, 2, 3, 4\], .*; give four numbers for each"):
+            boxes_of(ragged, "a")
 
 
 def test_boxes_beside_the_picture_or_in_shares_of_it():
@@ -241,6 +251,10 @@ def test_masks_that_are_none(tmp_path):
         mask_of({"bytes": b"nonsense"}, "a")
     with pytest.raises(ValueError, match="cannot be read"):
         mask_of(tmp_path / "nowhere.png", "a")
+    for value in ([[0, 1], [2]], np.zeros((2, 2, 3), np.uint8)):
+        with pytest.raises(ValueError, match=r"the mask of a is \[\[.*; give a picture of class numbers") as caught:
+            mask_of(value, "a")
+        assert "\n" not in str(caught.value)
 
 
 def test_where_chooses_rows(tmp_path):

@@ -21,7 +21,7 @@ from wellcond.data.views import build_fixed_views, build_views
 from wellcond.graying import gray
 from wellcond.objectives import MAE, build_objective, vit
 from wellcond.objectives.decoder import sine_positions
-from wellcond.objectives.mae import split
+from wellcond.objectives.mae import count_visible, split
 from wellcond.objectives.permuting import permute
 from wellcond.skips import cut_skips
 from wellcond.training import build_model
@@ -301,6 +301,13 @@ def test_the_heads_hang_on_the_seed_alone():
 def test_what_is_no_plain_vit_is_refused(name, options, words):
     with pytest.raises(ValueError, match=words):
         MAE(timm.create_model(name, num_classes=0, **options), MAEConfig())
+
+
+@pytest.mark.parametrize("n", [10, 50, 64, 100, 196, 256])
+def test_as_many_are_seen_as_the_share_says(n):
+    for percent in range(1, 100):
+        if 0 < n * (100 - percent) // 100 < n:
+            assert count_visible(n, percent / 100) == n * (100 - percent) // 100
 
 
 def test_a_mask_that_shows_nothing_is_refused():

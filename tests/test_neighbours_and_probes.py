@@ -49,6 +49,14 @@ def test_classes_are_those_of_scikit_learn(k, temperature, dtype):
     torch.testing.assert_close(shares, theirs.predict_proba(test.double().numpy()), atol=tolerance, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_features_are_compared_in_float32(dtype):
+    (train, labels), (test, _) = blobs(300, width=64), blobs(101, width=64, seed=1)
+    train, test = train.to(dtype), test.to(dtype)
+    votes, exact = knn_votes(train, labels, test, 4), knn_votes(train.double(), labels, test.double(), 4)
+    torch.testing.assert_close(votes.double(), exact, atol=1e-4, rtol=0)
+
+
 def test_top_counts_are_those_of_torchmetrics():
     scores, labels = torch.randn(50, 9, generator=torch.Generator().manual_seed(3)), torch.arange(50) % 9
     top1, top5 = (float(multiclass_accuracy(scores, labels, 9, average="micro", top_k=k)) for k in (1, 5))
@@ -205,6 +213,14 @@ def test_the_dense_loss_is_taken_in_pixels_without_void():
     ]  # fmt: skip
     assert float(got) == pytest.approx(-np.mean(picked), abs=1e-10)
     assert float(segmentation._loss(head(tokens).detach(), torch.full_like(masks, 255))) == 0
+
+
+def test_a_batch_of_a_single_token_is_no_stop():
+    """The last picture of a set, in a pyramid whose last stage has one token; batch norm alone refuses it."""
+    batches = [(torch.randn(count, 3, 8, 8), torch.ones(count, 8, 8).long()) for count in (4, 1)]
+    read = lambda images: {"0": images.mean((2, 3), keepdim=True)}  # noqa: E731
+    heads = segmentation.train_heads(read, batches, 2, segmentation.Schedule(epochs=2))
+    assert (heads["0"](read(batches[1][0])["0"]).argmax(1) == 1).all()
 
 
 def test_a_dense_head_that_could_learn_nothing_is_none():

@@ -167,6 +167,19 @@ def test_a_picture_counts_once_however_many_boxes_it_has():
     assert (score.hits, score.boxed, score.pictures) == (hits, boxed, 24) and 0 < hits < boxed
 
 
+def test_a_mask_without_an_object_does_not_count():
+    """TokenCut always names one, so such a picture would be wrong whatever the features are."""
+    cut, size = token_cut(features(4), GRID), (4 * GRID[0], 4 * GRID[1])
+    truth = cut.component.repeat_interleave(4, 1).repeat_interleave(4, 2).byte()
+    masks = [truth[0], torch.zeros(size, dtype=torch.uint8), torch.full(size, 255, dtype=torch.uint8), truth[3]]
+    masks[1][0, 0] = 255
+    scenes = [Scene(index=i, name="", image=torch.zeros(3, *size), mask=mask) for i, mask in enumerate(masks)]
+    score = discovery.Score()
+    discovery.add(score, cut, scenes, (4, 4))
+    assert (score.masked, score.empty) == (2, 1)
+    assert score.values()["foreground_iou"] == 100
+
+
 def test_box_around_an_empty_mask_is_nothing():
     assert box_around(torch.zeros(1, 3, 4, dtype=torch.bool)).tolist() == [[0, 0, 0, 0]]
 

@@ -51,9 +51,10 @@ def mask_of(value: Any, name: str, label: int | None = None) -> NDArray[np.uint8
         return None
     if isinstance(value, bytes | Path):
         value = read_mask(value, name)
-    mask = np.asarray(value)
+    mask = _array(value)
     if mask.ndim != 2:
-        raise ValueError(f"the mask of {name} is {str(value)[:60]}; give a picture of class numbers, for example a PNG")
+        begins = " ".join(str(value)[:60].split())
+        raise ValueError(f"the mask of {name} is {begins}; give a picture of class numbers, for example a PNG")
     if mask.dtype == bool:
         return mask.astype(np.uint8) * np.uint8(1 if label is None else label + 1)
     if mask.dtype.kind not in "iu" or mask.min(initial=0) < 0 or mask.max(initial=0) > 255:
@@ -96,7 +97,7 @@ def boxes_of(
         value = value.get("bbox", value.get("boxes"))
     elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
         value = [one.get("bbox") for one in value]
-    boxes = np.asarray([] if value is None else value)
+    boxes = _array([] if value is None else value)
     if boxes.size and (boxes.shape[-1:] != (4,) or boxes.dtype.kind not in "iuf" or not np.isfinite(boxes).all()):
         raise ValueError(f"the boxes of {name} are {str(value)[:60]}; give four numbers for each")
     whole, boxes = boxes.dtype.kind in "iu", boxes.astype(np.float64).reshape(-1, 4)
@@ -108,6 +109,14 @@ def boxes_of(
     elif whole and not exclusive:
         boxes[:, 2:] += 1
     return boxes
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """The value as an array; one without numbers where its lists are of different lengths."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.array(None)
 
 
 def check_boxes(boxes: NDArray[np.float64], pixels: NDArray[np.uint8], name: str) -> None:

@@ -102,7 +102,7 @@ def open_layout(path: Path, half: Half) -> LaidOut | None:
 def lines_of(path: Path) -> list[str]:
     """The lines of a list, without blank ones; ValueError where there are none."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except UnicodeDecodeError:
         raise ValueError(f"{str(path)!r} is no list of pictures: it is not text; fetch it again") from None
     if not any(lines):

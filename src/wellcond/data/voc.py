@@ -27,7 +27,7 @@ def open_half(root: Path, half: str) -> LaidOut:
 def open_list(root: Path, listed: Path) -> LaidOut:
     """The pictures of a list; with masks where each of them has one, or should: where it is a list of Segmentation."""
     # lists of a class name all pictures, with a second column: -1 where it is not there
-    names = [line.split()[0] for line in lines_of(listed) if line.split()[1:] != ["-1"]]
+    names = [line.split()[0].removesuffix(".jpg") for line in lines_of(listed) if line.split()[1:] != ["-1"]]
     title = f"voc:{root.resolve().name}/{listed.parent.name}/{listed.stem}"
     pictures = existing([root / "JPEGImages" / f"{name}.jpg" for name in names], title)
     masks, annotations = root / "SegmentationClass", root / "Annotations"

@@ -2,7 +2,8 @@
 
 CorLoc is the share of pictures whose box has IoU ≥ 0.5 with any true box. Foreground IoU is that of the object's
 patches with the true mask, both in pixels, void left out; its mean over pictures. A picture without boxes does not
-count for the one, one without a mask (or with void alone) not for the other.
+count for the one, one without a mask, or whose mask holds no object, not for the other: TokenCut names an object in
+every picture, so where there is none it says nothing about the features.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class Score:
     boxed: int = 0
     overlap: float = 0.0
     masked: int = 0
-    objects: int = 0  # masks that hold one
+    empty: int = 0  # masks that hold no object
     tied: int = 0
     pictures: int = 0
 
@@ -63,17 +64,18 @@ def add(score: Score, cut: Cut, scenes: Sequence[Scene], patch_size: tuple[int, 
         score.hits += len(owner[right].unique())
         score.boxed += len(true)
     for component, scene in zip(components, scenes, strict=True):
-        if scene.mask is not None and (known := scene.mask.numpy() != VOID).any():
-            found, truth = object_mask(component, scene, patch_size), scene.mask.numpy() > 0
-            score.overlap += mask_iou(found[known], truth[known])
+        if scene.mask is None or not (known := scene.mask.numpy() != VOID).any():
+            continue
+        if (truth := scene.mask.numpy()[known] > 0).any():
+            score.overlap += mask_iou(object_mask(component, scene, patch_size)[known], truth)
             score.masked += 1
-            score.objects += bool(truth[known].any())
+        else:
+            score.empty += 1
     score.tied += int(cut.tied.sum())
     score.pictures += len(scenes)
     return boxes
 
 
 def mask_iou(found: np.ndarray, truth: np.ndarray) -> float:
-    """Of two bool arrays; 1 where both are empty."""
-    union = np.count_nonzero(found | truth)
-    return np.count_nonzero(found & truth) / union if union else 1.0
+    """Of two bool arrays, of which the second is not empty."""
+    return np.count_nonzero(found & truth) / np.count_nonzero(found | truth)

@@ -2,7 +2,7 @@
 
 A layer is the output of a block of blocks/, counted from 0, with or without skips. Its tokens go through the model's
 final norm, as DINO's evaluations do for every layer, so that what is compared has one scale; for the last layer that is
-what the model's own head reads. `pooled` is the class token, or the mean of the patches.
+what the model's own head reads. `pooled` is the class token, or the mean of the patches where the head reads that.
 
 Only one batch is in memory: `read` is called once for each, and hooks nothing that outlives it.
 
@@ -26,13 +26,14 @@ from wellcond.graying.models import patch_size_of
 Kind = Literal["pooled", "patches", "keys"]
 Layers = Literal["last", "all"] | tuple[int, ...]
 Pool = Literal["auto", "class", "mean"]
+MEANS = ("avg", "avgmax", "max")  # of timm's words for what a head reads: those that are no token
 
 
 class Backbone:
     """A model that is only read. `forward` stands in for its call, e.g. in the precision of its training.
 
     `images`, a small batch, is needed for blocks that are not timm's (see `blocks.adapt`). `pool`: the class token, or
-    the mean of the patches; auto takes the class token where the blocks carry one.
+    the mean of the patches; auto takes the class token where the blocks carry one and the head reads it.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class Backbone:
         has_class_token = getattr(model, "cls_token", None) is not None and self.num_prefix[-1] > 0
         if pool == "class" and not has_class_token:
             raise ValueError(f"pool is 'class', but the blocks of {type(model).__name__} have no class token; say mean")
-        self.takes_class_token = has_class_token and pool != "mean"
+        # a head on the mean of the patches leaves the class token of the last blocks untrained
+        mean = pool == "mean" or (pool == "auto" and getattr(model, "global_pool", None) in MEANS)
+        self.takes_class_token = has_class_token and not mean
         self.own_size = own_size(model)
 
     @property
@@ -111,8 +114,8 @@ class Backbone:
         with self._recording(sink), _any_size(self.model, images, self.own_size):
             self.forward(images)
         if kind == "keys":
-            return {layer: kept[layer] for layer in layers}
-        return {layer: self._finished(kept.pop(layer), layer, kind) for layer in layers}
+            return {layer: _finite(kept[layer], layer) for layer in layers}
+        return {layer: _finite(self._finished(kept.pop(layer), layer, kind), layer) for layer in layers}
 
     def _keys(self, layer: int, X: Tensor) -> Tensor:
         block = adapted_blocks(self.model)[layer]
@@ -166,6 +169,16 @@ def pad_to_patches(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
     """
     missing = [-side % patch for side, patch in zip(images.shape[-2:], patch_size, strict=True)]
     return pad(images, (0, missing[1], 0, missing[0])) if any(missing) else images
+
+
+def _finite(X: Tensor, layer: int) -> Tensor:
+    """The same; ValueError where a number is none: every judge would give it a rank all the same."""
+    if not X.isfinite().all():
+        raise ValueError(
+            f"the features of layer {layer} are not finite, so they cannot be judged; look for NaN in weights and "
+            "pixels, or for numbers that the model's precision does not hold"
+        )
+    return X
 
 
 def _final_norm(model: nn.Module) -> tuple[Any, bool]:

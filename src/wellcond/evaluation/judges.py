@@ -95,6 +95,8 @@ def judge_discovery(subject: Subject) -> Iterator[tuple[str, float]]:
     scores = {layer: discovery.Score() for layer in layers}
     for scenes in by_size(subject.scenes("val"), subject.settings.batch_size, patch):
         images = stacked(scenes, patch, backbone.device)
+        if backbone.grid(images) == (1, 1):
+            raise ValueError(f"{scenes[0].name} is a single patch, which cannot be cut in two; choose a larger size")
         for layer, keys in backbone.read(images, layers, "keys").items():
             cut = token_cut(keys, backbone.grid(images))
             boxes = discovery.add(scores[layer], cut, scenes, patch)
@@ -105,11 +107,11 @@ def judge_discovery(subject: Subject) -> Iterator[tuple[str, float]]:
     for layer, score in scores.items():
         if not score.pictures:
             raise ValueError("there are no pictures to discover objects in; check the validation source")
-        if not score.boxed and not score.masked:
+        if not (score.boxed or score.masked or score.empty):
             raise ValueError(f"none of {score.pictures} pictures has a box or a mask; give a set in which some have")
-        if score.masked and not score.objects:
+        if score.empty and not score.masked:
             raise ValueError(
-                f"none of {score.masked} masks holds an object; look at which of their values are the foreground"
+                f"none of {score.empty} masks holds an object; look at which of their values are the foreground"
             )
         for what, value in score.values().items():
             yield _name(what, layer, backbone), value

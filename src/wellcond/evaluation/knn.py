@@ -27,6 +27,7 @@ def knn_votes(
         raise ValueError(f"k is {k} and temperature is {temperature}; choose k from 1 on and a temperature above 0")
     if not len(train):
         raise ValueError("there are no training features to be neighbours of; check the training source")
+    train = train.float() if train.dtype.itemsize < 4 else train  # half precision would blur who is nearest
     train, test = normalize(train, dim=-1), normalize(test.to(train.dtype), dim=-1)
     k = min(k, len(train))
     votes = test.new_zeros(len(test), num_classes)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .album import Album
 
 PAGE = "evaluation.html"
+SHOWING = {"segmentation", "discovery", "pca"}  # judges whose findings can be seen
 
 
 def parse(arguments: list[str]) -> EvaluateCommand | None:
@@ -40,15 +41,18 @@ def run(command: EvaluateCommand) -> None:
     from ..runs import Run
     from .subjects import examine
 
-    if command.html is not None:
-        check_writable(command.html, "html", suffix=".html")
     runs = list(dict.fromkeys(command.runs))
+    for path in runs:
+        Run(path).read_config()
+        Run(path).evaluations()  # a damaged file is told before the work
+    place = _page(command)
+    if place is not None:
+        check_writable(place, "html", suffix=".html")
     examined = [examine(run, command) for run in runs]  # what is wrong with any of them is said before the work
     albums: list[Album] = []
     rows: list[dict[str, Any]] = []
     for path, (subject, album, step) in zip(runs, examined, strict=True):
         directory = Run(path)
-        directory.evaluations()  # a damaged file is told before the work
         rows += _judge(command, directory, subject, album, step)
         albums.append(album)
         if not command.json:
@@ -56,11 +60,14 @@ def run(command: EvaluateCommand) -> None:
             console.print(f"{path}, step {step}, on {album.data}", markup=False, soft_wrap=True)
             console.print(*_tables(album), sep="\n")
             print(f"→ {path / 'evaluation.json'}")
-    page = _page(command, albums)
+    if place is not None:
+        from . import page
+
+        page.build(albums, command=_words(command, *command.runs)).write(place)
     if command.json:
         print(json.dumps(results.finite(rows), indent=1, allow_nan=False))
-    elif page:
-        print(f"→ {page}")
+    elif place is not None:
+        print(f"→ {place}")
 
 
 def _judge(
@@ -132,12 +139,9 @@ def _settings(judge: str, command: EvaluateCommand, settings: "Settings") -> dic
     return found
 
 
-def _page(command: EvaluateCommand, albums: "list[Album]") -> Path | None:
+def _page(command: EvaluateCommand) -> Path | None:
     """Written where there is something to see: pictures, several layers or models, or when asked for."""
-    pictures = any(album.found for album in albums)
-    if not (pictures or command.html or len(albums) > 1 or command.layers != ("last",)):
-        return None
-    from . import page
-
-    alone = command.runs[0] / PAGE if len(albums) == 1 else Path(PAGE)
-    return page.build(albums, command=_words(command, *command.runs)).write(command.html or alone)
+    alone = len(set(command.runs)) == 1
+    if SHOWING & set(command.judges) or command.html or not alone or command.layers != ("last",):
+        return command.html or (command.runs[0] / PAGE if alone else Path(PAGE))
+    return None

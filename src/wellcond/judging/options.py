@@ -1,5 +1,6 @@
 """The options of `wellcond evaluate`."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -39,7 +40,7 @@ class EvaluateCommand:
     temperature: float = 0.07
     """Of the neighbours' votes."""
     pool: Literal["auto", "class", "mean"] = "auto"
-    """What knn and linear see: the class token, or the mean of patches; auto: the first if there is one."""
+    """What knn and linear see: the class token, or the mean of patches; auto: what the head reads."""
     probe_epochs: int = 50
     """Epochs of the linear probe."""
     segmentation_epochs: int = 20
@@ -70,7 +71,7 @@ class EvaluateCommand:
                 raise ValueError(f"{name.replace('_', ' ')} is {getattr(self, name)}; choose 1 or more")
         if self.size is not None and self.size < 1:
             raise ValueError(f"size is {self.size}; choose 1 or more, for example 224")
-        if not self.temperature > 0:
+        if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}; choose more than 0, for example 0.07")
         for name in ("foreground", "void"):
             check_mask_values(name, getattr(self, name))

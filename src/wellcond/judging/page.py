@@ -1,4 +1,7 @@
-"""Albums of several models → one page: numbers, curves by layer, and what each found in the same pictures."""
+"""Albums of several models → one page: numbers, curves by layer, and what each found in its pictures.
+
+These are the same for all where the data are; each model's are drawn as it saw them, of its own size.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +25,7 @@ FOREGROUND = ("foreground_iou", "foreground IoU, %")
 
 
 def build(albums: Sequence[Album], *, command: str = "") -> report.Report:
-    """The page of models judged on the same pictures."""
+    """The page of all models."""
     sections = [report.Section(title="Numbers", items=numbers(albums))]
     if figures := curves(albums):
         text = "A layer is the output of a block, counted from 0; its features go through the model's final norm."
@@ -93,7 +96,7 @@ def _shown(albums: Sequence[Album], what: str, title: str, draw: Draw, where: st
     for index, sight in enumerate(sights):
         pictures.append(report.Picture(pixels=_truth(sight, what), title=_short(sight.name), note=_note(what)))
         for album in albums:
-            pictures += _versions(album, what, layers, index, draw, sight)
+            pictures += _versions(album, what, layers, index, draw, where)
     deepest = layers.index(max(layers))
     several = [report.Choice(name="layer", options=names, control="slider", start=deepest)] if len(layers) > 1 else []
     gallery = report.Gallery(pictures=pictures, columns=1 + len(albums), choices=several)
@@ -101,16 +104,17 @@ def _shown(albums: Sequence[Album], what: str, title: str, draw: Draw, where: st
 
 
 def _versions(
-    album: Album, what: str, layers: Sequence[int], index: int, draw: Draw, sight: Sight
+    album: Album, what: str, layers: Sequence[int], index: int, draw: Draw, where: str
 ) -> list[report.Picture]:
     """One picture for each layer; a shallower model shows its last."""
-    found = []
+    found, own = [], getattr(album, where)  # boxes count the pixels of the model's own picture
     for option, layer in enumerate(layers):
         there = album.at(what, layer, index)
         if there is None:
-            pixels, note = np.zeros_like(drawing.small(sight.pixels)[0]), "not judged"
+            pixels, note = np.zeros((drawing.SIDE, drawing.SIDE, 3), np.uint8), "not judged"
         else:
-            pixels, note = draw(album, sight, there[1]), "multi-scale" if there[0] == MULTI else f"layer {there[0]}"
+            pixels = draw(album, own[index], there[1])
+            note = "multi-scale" if there[0] == MULTI else f"layer {there[0]}"
         when = {"layer": option} if len(layers) > 1 else {}
         found.append(report.Picture(pixels=pixels, title=_short(album.name), note=note, when=when))
     return found

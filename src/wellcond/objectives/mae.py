@@ -97,8 +97,12 @@ def split(order: Tensor, num_visible: int) -> tuple[Tensor, Tensor]:
 
 
 def count_visible(num_patches: int, mask: float) -> int:
-    """⌊n (1 − mask)⌋; ValueError where nothing is left to see or to paint."""
-    count = int(num_patches * (1 - mask))
+    """⌊n (1 − mask)⌋; ValueError where nothing is left to see or to paint.
+
+    >>> count_visible(100, 0.9)
+    10
+    """
+    count = int(round(num_patches * (1 - mask), 6))  # 1 − 0.9 is a little less than 0.1
     if not 0 < count < num_patches:
         raise ValueError(
             f"mae.mask is {mask}, which shows {count} of {num_patches} patches; choose it so that some are seen and "
