@@ -3,6 +3,8 @@
 import errno
 import json
 import re
+import threading
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -181,6 +183,15 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 def test_one_trainer_at_a_time(tmp_path):
     with Run(tmp_path / "run").locked(), pytest.raises(ValueError, match="another process is training in"):
         run(CONFIG, tmp_path / "run")
+
+
+def test_a_lock_may_outlive_its_process_for_a_moment(tmp_path):
+    """A restart may be as quick as the system that cleans up after a killed process."""
+    with ExitStack() as other:
+        other.enter_context(Run(tmp_path / "run").locked())
+        threading.Timer(0.1, other.pop_all().close).start()
+        with Run(tmp_path / "run").locked():
+            pass
 
 
 def test_another_number_of_classes_is_refused(tmp_path):

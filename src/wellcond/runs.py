@@ -17,15 +17,22 @@ it there.
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .atomic import write_bytes
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None
+
 CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jsonl", "timings.jsonl", "summary.json"
 CLASSES, EVALUATION = "classes.json", "evaluation.json"
+PATIENCE = 1.0  # seconds for which a lock may outlive its process
 REQUEUE = 75  # the status of a run that wants to be started again: EX_TEMPFAIL of sysexits.h
 
 
@@ -125,22 +132,14 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One trainer at a time. The system drops the lock with the process, also after kill -9."""
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
+        if fcntl is None:
             yield
             return
         made = [p for p in (self.path, *self.path.parents) if not p.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(
-                    f"another process is training in {str(self.path)!r}; wait or name another --out"
-                ) from None
-            except OSError:  # a file system without locks
-                pass
+            if not _locks(file):
+                raise ValueError(f"another process is training in {str(self.path)!r}; wait or name another --out")
             try:
                 yield
             except BaseException:
@@ -150,6 +149,25 @@ class Run:
                         for folder in made:
                             folder.rmdir()
                 raise
+
+
+def _locks(file: IO[str]) -> bool:
+    """Lock the file, or find it free of locks; False where another process holds it.
+
+    A killed process may be reported dead some moments before the system drops its lock, and a restart may be as quick.
+    """
+    assert fcntl is not None
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        except OSError:  # a file system without locks
+            return True
 
 
 class Log:
