@@ -271,7 +271,7 @@ def free_port() -> int:
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Before 3.12.3 the server has not pytest's sys.path and passes over what it cannot find, such as this file: without the
-# others by their names every process would import torch and timm again, four seconds each.
+# others by their names every process would import torch and timm again, which takes seconds.
 CONTEXT.set_forkserver_preload(["torch", "timm", "wellcond.training", "training_cases"])
 
 

@@ -138,7 +138,7 @@ class Run:
         made = [p for p in (self.path, *self.path.parents) if not p.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
-            if not _locks(file):
+            if not _lock(file):
                 raise ValueError(f"another process is training in {str(self.path)!r}; wait or name another --out")
             try:
                 yield
@@ -151,8 +151,8 @@ class Run:
                 raise
 
 
-def _locks(file: IO[str]) -> bool:
-    """Lock the file, or find it free of locks; False where another process holds it.
+def _lock(file: IO[str]) -> bool:
+    """Lock the file; False where another process holds it, and goes on to.
 
     A killed process may be reported dead some moments before the system drops its lock, and a restart may be as quick.
     """
@@ -166,7 +166,7 @@ def _locks(file: IO[str]) -> bool:
             if time.monotonic() > until:
                 return False
             time.sleep(0.01)
-        except OSError:  # a file system without locks
+        except OSError:  # a file system without locks: nobody can be kept out
             return True
 
 

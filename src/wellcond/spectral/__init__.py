@@ -382,5 +382,5 @@ def _answer(values: Values, X: Tensor, dtype: torch.dtype | None = None) -> Tens
     if isinstance(values, float):
         return torch.full(X.shape[:-2], values, dtype=dtype, device=X.device)
     if isinstance(values, np.ndarray) and dtype == torch.float32:
-        values = values.astype(np.float32)  # numpy's call costs a tenth of torch's
+        values = values.astype(np.float32)  # a call that costs less than torch's
     return _tensor(values, X).to(dtype)
