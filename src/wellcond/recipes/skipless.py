@@ -28,8 +28,8 @@ def cifar10_vit_tiny_skipless(*, epochs: int = 200) -> TrainConfig:
     hardware  one GPU; the set stays in its memory
     time      cts-table1: 14.3 GPU-minutes of one H200 (results/cts-table1.json),
               cts-init-depth: 13.2 GPU-minutes of one H200 (results/cts-init-depth.json),
-              cts-rates: 8.8 GPU-minutes of one H200 (results/cts-rates.json)
-    expected  20 epochs: SOAP 81.3; AdamW, --optim.lr 3e-4 65.1; with timm's initialization SOAP 69.0, AdamW 38.9; with
+              cts-rates: 16.4 GPU-minutes of one H200 (results/cts-rates.json)
+    expected  20 epochs: SOAP 81.3; AdamW, --optim.lr 3e-4 65.1; with timm's initialization SOAP 69.0, AdamW 45.8; with
               skips SOAP 85.4, AdamW 75.8 (results/cts-table1.json)
     paper     ViT-B on ImageNet-1K, AdamW/SOAP: with skips 80.3/80.1, without 61.4/77.0, initialized 78.1/80.8
     """

@@ -50,7 +50,7 @@ def cifar10_vit_tiny(*, epochs: int = 200) -> TrainConfig:
     variants  --model.cut-mlp-skips (without ④), --model.cut-attention-skips (without ②), --epochs 20,
               --model.patch-size 2 (256 tokens, probably the paper's)
     hardware  one GPU; the set stays in its memory
-    time      asa-fig1c: 16.4 GPU-minutes of one H200 (results/asa-fig1c.json)
+    time      asa-fig1c: 20.5 GPU-minutes of one H200 (results/asa-fig1c.json)
     expected  20 epochs: 76.0; without the FFN skip 22.0, without the attention skip 11.2 (results/asa-fig1c.json)
     paper     without the FFN skip about 2 points lower, without the attention skip about 22
     """
@@ -76,8 +76,8 @@ def fashion_mnist_vit_tiny(*, epochs: int = 200) -> TrainConfig:
     command   wellcond train fashion-mnist-vit-tiny --data fashion-mnist:FOLDER
     variants  --model.cut-mlp-skips, --model.cut-attention-skips, --epochs 20
     hardware  one GPU; the set stays in its memory
-    time      asa-fig1c: 16.4 GPU-minutes of one H200 (results/asa-fig1c.json)
-    expected  20 epochs, one seed: 88.1; without the FFN skip 82.7, without the attention skip 10.0
+    time      asa-fig1c: 20.5 GPU-minutes of one H200 (results/asa-fig1c.json)
+    expected  20 epochs, two seeds: 88.5; without the FFN skip 82.3, without the attention skip 40.0
               (results/asa-fig1c.json)
     paper     none
     """
@@ -93,11 +93,11 @@ def tiny_imagenet_vit_tiny(*, epochs: int = 200) -> TrainConfig:
               --model.graying.method svd --model.graying.epsilon 0.7, --model.cut-attention-skips, --epochs 60
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
     time      asa-table2: 59.2 GPU-minutes of one H200 (results/asa-table2.json),
-              asa-table3: 27.0 GPU-minutes of one H200 (results/asa-table3.json),
-              asa-fig1c: 16.4 GPU-minutes of one H200 (results/asa-fig1c.json),
+              asa-table3: 42.8 GPU-minutes of one H200 (results/asa-table3.json),
+              asa-fig1c: 20.5 GPU-minutes of one H200 (results/asa-fig1c.json),
               asa-fig2: 9.4 GPU-minutes of one H200 (results/asa-fig2.json),
               asa-fig7-8: 7.2 GPU-minutes of one H200 (results/asa-fig7-8.json)
-    expected  20 epochs, one seed: 41.3; without the FFN skip 22.6, without the attention skip 8.2
+    expected  20 epochs, two seeds: 41.1; without the FFN skip 23.4, without the attention skip 4.4
               (results/asa-fig1c.json); 60 epochs: 41.4, SVD 41.7, DCT 41.4, linear attention 39.9, SVD 42.1,
               DCT 41.2 (results/asa-table2.json)
     paper     top-1/top-5 with 256 tokens: softmax 43.0/67.3, SVD 44.7/69.7, DCT 44.8/69.7;
