@@ -44,6 +44,22 @@ def test_against_a_loop(count, classes, size, seed):
     }
 
 
+@given(st.integers(1, 40), st.integers(2, 12), st.integers(0, 1000))
+def test_of_equal_logits_the_smaller_class_wins(count, classes, seed):
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.integers(3, size=(count, classes)).astype(np.float32), rng.integers(classes, size=count)
+    order = np.argsort(-logits, axis=1, kind="stable")
+    top1 = int((logits.argmax(1) == labels).sum())
+    top5 = sum(labels[i] in order[i, :5] for i in range(count))
+    table = Table(torch.from_numpy(logits).bfloat16())
+    assert count_correct(table, batches(torch.from_numpy(labels), 7)).tolist() == [top1, top5, count]
+
+
+def test_a_model_that_says_nothing_is_at_chance():
+    labels = torch.arange(10).repeat(10)
+    assert accuracy(Table(torch.zeros(100, 10)), batches(labels, 32)) == {"top1": 10.0, "top5": 50.0}
+
+
 def test_padding_is_not_counted_and_nan_is_wrong():
     logits = torch.tensor([[1.0, 0.0], [1.0, 0.0], [float("nan"), 0.0]])
     assert count_correct(Table(logits), batches(torch.tensor([0, -1, 1]), 3)).tolist() == [1, 1, 2]

@@ -17,7 +17,8 @@ def count_correct(
 
     Every image counts once: batches may be of any size, the last one too. A label below 0 is no image (padding).
     The model is evaluated without gradients and then left as it was. `forward` stands in for the model's call, e.g.
-    a compiled one. An image with NaN among its logits is wrong. With equal logits the label loses.
+    a compiled one. An image with NaN among its logits is wrong. Of equal logits, which bfloat16 has
+    many of, the smaller class wins, as in argmax.
     """
     total: Tensor | None = None
     with evaluating(model):
@@ -38,12 +39,14 @@ def accuracy(
 
 
 def _count(logits: Tensor, labels: Tensor) -> Correct:
-    """Rank of the label among the logits, without sorting: how many are as large. No data-dependent shapes."""
+    """By how many logits come before the label's; without sorting, without shapes that depend on data."""
     real = labels >= 0
-    own = logits.gather(1, labels.clamp(min=0)[:, None])
-    rank = (logits >= own).sum(1)  # 1 is the best; with fewer than six classes every rank is within five
+    label = labels.clamp(min=0)[:, None]
+    own = logits.gather(1, label)
+    smaller = torch.arange(logits.shape[1], device=logits.device) < label
+    before = ((logits > own) | ((logits == own) & smaller)).sum(1)
     valid = real & ~logits.isnan().any(1)
-    return torch.stack([((rank <= 1) & valid).sum(), ((rank <= 5) & valid).sum(), real.sum()])
+    return torch.stack([((before < 1) & valid).sum(), ((before < 5) & valid).sum(), real.sum()])
 
 
 @contextmanager
