@@ -15,7 +15,7 @@ from .accuracy import Accuracy
 from .images import Pictures, normalise
 from .placement import Ahead, Batches, Before, Direct
 from .steps import CapturedStep, Step, num_bytes, peak_memory
-from .timing import clock_for, interleave, timing_row
+from .timing import clock_for, interleave, ratio, timing_row
 from .variants import PLAIN, UNGRAYED, Variant
 from .workloads import Training
 
@@ -135,7 +135,8 @@ class Contest:
             return row | {"failed": self.failures[name]}
         row |= timing_row(timings[name], timings[PLAIN.name], seed=self.seed)
         if UNGRAYED.name in timings:
-            row["ratio_to_ungrayed"] = row["median_ms"] / timings[UNGRAYED.name].median
+            alone, interval = ratio(timings[name], timings[UNGRAYED.name], seed=self.seed)
+            row |= {"ratio_to_ungrayed": alone, "ratio_to_ungrayed_ci": list(interval)}
         row["images_per_s"] = 1e3 * self.work.batch / row["median_ms"]
         if self.peaks:
             row["peak_memory_gib"] = self.peaks[name] / 2**30

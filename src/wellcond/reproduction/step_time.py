@@ -39,7 +39,7 @@ def measured(bench: dict[str, Any], variant: str) -> dict[str, Any]:
         of_part = [row for row in bench["rows"] if (row["part"], row["device"]) == (part["part"], part["device"])]
         row = next(row for row in of_part if row["name"] == name)
         found[method] = {"ratio": row["ratio"], "interval": row["ratio_ci"]}
-        found[method]["alone"] = row.get("ratio_to_ungrayed")
+        found[method] |= {"alone": row.get("ratio_to_ungrayed"), "alone_interval": row.get("ratio_to_ungrayed_ci")}
     origin = {name: part[name] for name in ("commit", "hardware", "date")}
     return {**origin, "seconds": 0.0, "ratios": found}
 
@@ -58,7 +58,7 @@ def judge(runs: Sequence[Run]) -> Judgement:
             name = f"{run['variant']}, {method.upper()}, step time over "
             rows.append(_row(f"{name}the plain step", f"{PAPER[method]:g}", found["ratio"], (low, high), verdict))
             if found["alone"] is not None:
-                rows.append(_row(f"{name}ours without graying", "–", found["alone"], None, "–"))
+                rows.append(_row(f"{name}ours without graying", "–", found["alone"], found["alone_interval"], "–"))
             told.append(f"{run['variant']}, {method.upper()}: {verdict}")
     return Judgement(rows=rows, verdict="; ".join(told) + ".")
 
