@@ -17,6 +17,7 @@ from wellcond.data.splits import open_split
 from wellcond.reproduction import (
     beyond_claim,
     depth_claim,
+    gap_claim,
     rates_claim,
     skipless_cells,
     skipless_claim,
@@ -31,6 +32,7 @@ TRAINING = [
     skipless_losses.FIG1,
     depth_claim.DEPTH,
     beyond_claim.BEYOND,
+    gap_claim.GAP,
 ]
 RESULTS = Path(__file__).parents[1] / "results"
 CELLS = [
@@ -144,6 +146,16 @@ def test_extensions_are_options(tmp_path):
     assert rows["AdamW, annealed, gain"]["value"] == pytest.approx(want, abs=1e-3)
 
 
+def test_the_gap_of_a_wider_model(tmp_path):
+    status, content = reproduce("cts-gap", tmp_path)
+    assert status == 0 and len(content["runs"]) == 4
+    top1 = {run["variant"]: run["top1"] for run in content["runs"]}
+    gap = {scale: top1[f"{scale}/skipless-init/soap"] - top1[f"{scale}/skip/soap"] for scale in ("base", "wide")}
+    rows = {row["name"]: row["value"] for row in content["rows"]}
+    assert rows["ViT-S, SOAP, gap"] == pytest.approx(gap["wide"], abs=1e-3)
+    assert rows["SOAP, change of the gap with width"] == pytest.approx(gap["wide"] - gap["base"], abs=1e-3)
+
+
 # ---- cells
 
 
@@ -154,7 +166,8 @@ def test_variants_differ_in_model_and_optimizer_alone(claim):
     assert set(claim.quick) <= set(settings)
     allowed = {"optim.name", "optim.betas", "optim.lr"}
     for variant, experiment in claim.experiments.items():
-        base = essence(recipes.get(experiment.recipe.removesuffix("-skipless"), epochs=claim.epochs))
+        epochs = experiment.changes.get("epochs", claim.epochs)  # cts-gap's long runs
+        base = essence(recipes.get(experiment.recipe.removesuffix("-skipless"), epochs=epochs))
         own = {name for name in {*settings[variant], *base} if settings[variant].get(name) != base.get(name)}
         assert all(name in allowed or name.startswith("model.") for name in own), variant
         assert settings[variant]["optim.weight_decay"] == 0.01 and settings[variant]["optim.clip"] == 3.0
@@ -255,3 +268,17 @@ def test_extension_rules():
     rows = {row.name: row for row in judgement.rows}
     assert rows["SOAP, skipless, initialized, less with skips"].value == pytest.approx(-6.0)
     assert beyond_claim.judge_beyond(runs[:2]).verdict.startswith("Not decided")
+
+
+def test_gap_rules():
+    runs = made_up("base/skip/soap", [85.0, 85.0]) + made_up("base/skipless-init/soap", [81.0, 81.2])
+    runs += made_up("long/skip/soap", [88.0, 88.0]) + made_up("long/skipless-init/soap", [87.0, 87.1])
+    runs += made_up("wide/skip/soap", [86.0, 86.0]) + made_up("wide/skipless-init/soap", [84.0, 80.0])
+    judgement = gap_claim.judge_gap(runs)
+    assert judgement.verdict == "SOAP, with epochs: closes; SOAP, with width: no change shown."
+    rows = {row.name: row for row in judgement.rows}
+    assert rows["ViT-Tiny, 60 epochs, SOAP, gap"].value == pytest.approx(-0.95)
+    assert rows["SOAP, change of the gap with epochs"].values == pytest.approx([3.0, 2.9])
+    alone = gap_claim.judge_gap([run for run in runs if run["seed"] == 0])
+    assert alone.verdict == "SOAP, with epochs: too few seeds; SOAP, with width: too few seeds."
+    assert gap_claim.judge_gap(runs[:2]).verdict.startswith("Not decided")

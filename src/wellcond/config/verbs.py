@@ -275,6 +275,7 @@ class ReproduceConfig:
         "cts-pca",
         "cts-init-depth",
         "cts-beyond",
+        "cts-gap",
     ]
     """asa-…: of Always Skip Attention; cts-…: of Cutting the Skip. A name that is none of them lists all."""
     seeds: int = 3

@@ -19,7 +19,8 @@
     dino_cells     DINO with and without skips; dino_judged: everything that is asked of one; dino_page: figures
     dense_claim    cts-dense: their features; layers_claim: cts-depth, by layer; pca_claim: cts-pca, as colours
     along_claims   cts-fig2, cts-fig3: along pre-training and at two thirds of it
-    depth_claim    cts-init-depth: attention and tokens by depth, with depth_page; beyond_claim: cts-beyond, extensions
+    depth_claim    cts-init-depth: attention and tokens by depth, with depth_page
+    beyond_claim   cts-beyond: extensions of the initialization; gap_claim: cts-gap, what is still missing
 
 A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide what can be measured; it is
 named in `CLAIMS`, and nothing of it is imported before it is asked for.
@@ -54,6 +55,7 @@ CLAIMS = {  # those of ReproduceConfig.claim
     "cts-pca": "pca_claim",
     "cts-init-depth": "depth_claim",
     "cts-beyond": "beyond_claim",
+    "cts-gap": "gap_claim",
 }
 
 

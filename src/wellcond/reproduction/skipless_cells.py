@@ -42,6 +42,7 @@ PAPER = {  # ViT-B on ImageNet-1K, 300 epochs
 }
 SETS = {  # set and model → recipe with skips
     "cifar10": "cifar10-vit-tiny",
+    "cifar10-s": "cifar10-vit-s",
     "tiny-imagenet": "tiny-imagenet-vit-tiny",
     "tiny-imagenet-s": "tiny-imagenet-vit-s",
 }
