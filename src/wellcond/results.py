@@ -12,6 +12,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -136,6 +137,17 @@ def without_place(word: str) -> str:
     before = head[: 1 + max(head.rfind("="), head.rfind(":"))]
     of_hub = re.search(r"(^|=)hf:$", before) and len(parts) == 1 and head[-1] not in ":.~"
     return word if of_hub or not parts else before + parts[-1]
+
+
+def told_seeds(runs: Iterable[Mapping[str, Any]]) -> str:
+    """How many the variants of a claim have, the fewest and the most.
+
+    >>> told_seeds([{"variant": "a"}, {"variant": "a"}, {"variant": "b"}]), told_seeds([{"variant": "a"}])
+    ('1 to 2 seeds', '1 seed')
+    """
+    counts = Counter(run["variant"] for run in runs).values()
+    few, many = min(counts, default=0), max(counts, default=0)
+    return f"{f'{few} to ' if few < many else ''}{many} {'seed' if many == 1 else 'seeds'}"
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

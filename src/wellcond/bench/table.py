@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..atomic import write_bytes
-from ..results import markdown
+from ..results import markdown, told_seeds
 from . import claim_lines
 
 CLAIMS = "<!-- claims:begin -->", "<!-- claims:end -->"
@@ -150,8 +150,7 @@ def _render_claim(claim: Mapping[str, Any]) -> str:
     scaled = [claim["scaled_down"], *['"'] * len(claim["rows"])]  # the same for all rows of a claim
     rows = [[*_claim_cells(row), what] for row, what in zip(claim["rows"], scaled, strict=False)]
     minutes = f"{claim['gpu_minutes']:g} GPU-minutes, " if "gpu_minutes" in claim else ""
-    seeds = "1 seed" if len(claim["seeds"]) == 1 else f"{len(claim['seeds'])} seeds"
-    return f"{text}\n\n{seeds}, {minutes}{_origin(claim)}\n\n{markdown(heading, rows)}"
+    return f"{text}\n\n{told_seeds(claim['runs'])}, {minutes}{_origin(claim)}\n\n{markdown(heading, rows)}"
 
 
 def _claim_cells(row: Mapping[str, Any]) -> list[str]:

@@ -174,9 +174,8 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def _table(content: dict[str, Any]) -> Table:
-    seeds = len(content["seeds"])
     minutes = f", {content['gpu_minutes']:g} GPU-minutes" if "gpu_minutes" in content else ""
-    title = f"{content['claim']}, {seeds} {'seed' if seeds == 1 else 'seeds'}{minutes}"
+    title = f"{content['claim']}, {results.told_seeds(content['runs'])}{minutes}"
     table = Table(title=title, title_justify="left")
     for heading in COLUMNS:
         table.add_column(heading, justify="right" if heading in ("ours", "95 % interval") else "left")
