@@ -97,6 +97,14 @@ def test_odd_chunks_cannot_be_mixed(cache, tmp_path):
         train(config, tmp_path / "run")
 
 
+def test_every_process_has_an_image_to_judge(cache):
+    """Else the evaluation after the first epoch, and every start after that, would fail."""
+    config = pictures(cache)
+    few = replace(config, data=replace(config.data, val="procedural:1"))
+    with pytest.raises(ValueError, match="'procedural:1' has 1 validation images for 2 processes"):
+        ImageSupply(few, Processes(rank=1, world_size=2))
+
+
 def test_load_gives_the_model_that_was_evaluated(straight, cache):
     """Top-1 of the loaded model, counted here, is the one in summary.json; it holds the averaged weights."""
     model: Any = wellcond.load(straight)

@@ -64,6 +64,11 @@ class ImageSupply:
         check_pairs(config, processes)
         images = images or open_images(config, processes.device, say)
         train = images.train
+        if len(images.val) < processes.world_size:
+            raise ValueError(
+                f"{data.val!r} has {len(images.val)} validation images for {processes.world_size} processes; "
+                "give at least one for each"
+            )
         self.num_classes = train.meta.num_classes
         self.classes: Sequence[str] = train.meta.classes
         self.fingerprint, self.val_fingerprint = train.meta.fingerprint, images.val.meta.fingerprint
