@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
 from training_cases import TensorSupply, final, power_cut, run, tiny
 
 import wellcond
 from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, OptimConfig
+from wellcond.data.generated import GeneratedSource
 from wellcond.runs import Run
 from wellcond.training import build_model, loop, monitoring, train, trainer
 from wellcond.training.feeding import ImageSupply
@@ -95,6 +97,18 @@ def test_odd_chunks_cannot_be_mixed(cache, tmp_path):
     config = replace(pictures(cache), batch_size=6, accumulate=2)
     with pytest.raises(ValueError, match=r"chunks of 3 images, and mixup and CutMix need an even number; .* of 4"):
         train(config, tmp_path / "run")
+
+
+def test_one_set_for_both_halves_is_told(cache, tmp_path):
+    for index, record in enumerate(GeneratedSource(20, size=16).records(range(20))):
+        (tmp_path / f"set/{index % 10}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(record.read()).save(tmp_path / f"set/{index % 10}/{index}.png")
+    config, lines = pictures(cache), []
+    both = replace(config, data=replace(config.data, train=str(tmp_path / "set"), val=str(tmp_path / "set")))
+    ImageSupply(config, Processes(), lines.append)
+    assert not lines
+    ImageSupply(both, Processes(), lines.append)
+    assert lines == ["folder:set is not split: top-1 and top-5 are of the images trained on; give data.val others"]
 
 
 def test_every_process_has_an_image_to_judge(cache):

@@ -45,6 +45,8 @@ def open_images(config: TrainConfig, device: torch.device, say: Say = lambda lin
         check_same_classes(train, val)
         for cache in (train, val):
             check_labels(cache, config.model.num_classes)
+        if train.meta.fingerprint == val.meta.fingerprint:
+            say(f"{val.meta.title} is not split: top-1 and top-5 are of the images trained on; give data.val others")
     feed, val_feed = (open_feed(cache, device, data.resident, data.workers) for cache in (train, val))
     return Images(train=train, val=val, feed=feed, val_feed=val_feed)
 
