@@ -174,3 +174,6 @@ def test_a_set_of_the_hub(monkeypatch):
     assert values_of(source) == [40, 41] and source.labels().tolist() == [1, 0] and source.classes == ("no", "yes")
     with pytest.raises(ValueError, match="hf:other has no split train"):
         open_split("hf:other", "train", image_size=8)
+    hidden = {"label": [None, 1], 0: {"image": {"bytes": png(7), "path": None}, "label": None}}
+    monkeypatch.setattr(Rows, "__getitem__", lambda self, key: hidden[key])
+    assert source.labels().tolist() == [-1, 1] and next(source.records([0])).label is None
