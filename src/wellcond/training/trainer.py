@@ -271,6 +271,8 @@ class Trainer:
     def restore(self) -> bool:
         """Continue from the newest whole checkpoint; False, and the beginning, where there is none."""
         log = self.run.path / METRICS
+        if self.processes.is_main:
+            checkpoints.put_back(self.run.checkpoints)
         found = checkpoints.newest_whole(self.run.checkpoints, log) if self.processes.is_main else None
         step = self.processes.agree(-1 if found is None else found)
         self.records = Records(self.processes.device)
