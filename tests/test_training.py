@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 import torch
 from PIL import Image
+from pyarrow import parquet
 from rich.console import Console
 from safetensors.torch import load_file
 from training_cases import TensorSupply, final, power_cut, run, tiny
@@ -97,6 +99,22 @@ def test_odd_chunks_cannot_be_mixed(cache, tmp_path):
     config = replace(pictures(cache), batch_size=6, accumulate=2)
     with pytest.raises(ValueError, match=r"chunks of 3 images, and mixup and CutMix need an even number; .* of 4"):
         train(config, tmp_path / "run")
+
+
+def test_a_half_may_lack_the_last_class(cache, tmp_path):
+    """Where labels have no names; the advice for one half was refused for the other."""
+    for half, num_classes in (("train", 3), ("val", 4)):
+        bits = io.BytesIO()
+        Image.new("RGB", (16, 16)).save(bits, "PNG")
+        rows = {"image": [{"bytes": bits.getvalue(), "path": None}] * 12, "label": [i % num_classes for i in range(12)]}
+        parquet.write_table(pyarrow.table(rows), tmp_path / f"{half}.parquet")
+    config = pictures(cache)
+    data = replace(config.data, train=str(tmp_path), val=str(tmp_path))
+    few = replace(config, data=data, model=replace(config.model, num_classes=3))
+    with pytest.raises(ValueError, match=r"has 4 classes, but the model has 3; .* --model.num-classes 4"):
+        ImageSupply(few, Processes())
+    enough = replace(few, model=replace(few.model, num_classes=4))
+    loop.check_classes(enough, ImageSupply(enough, Processes()).num_classes)
 
 
 def test_one_set_for_both_halves_is_told(cache, tmp_path):

@@ -71,7 +71,8 @@ class ImageSupply:
                 f"{data.val!r} has {len(images.val)} validation images for {processes.world_size} processes; "
                 "give at least one for each"
             )
-        self.num_classes = train.meta.num_classes
+        # of both: labels without names do not say how many there are, and a half may lack the last one
+        self.num_classes = max(train.meta.num_classes, images.val.meta.num_classes)
         self.classes: Sequence[str] = train.meta.classes
         self.fingerprint, self.val_fingerprint = train.meta.fingerprint, images.val.meta.fingerprint
         self.sampling = Sampling(
