@@ -169,6 +169,15 @@ def test_beta_is_beta(alpha):
     assert scipy.stats.kstest(values.double().numpy(), "beta", args=(alpha, alpha)).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("alpha", [1e-3, 1e-300])
+def test_a_tiny_alpha_mixes_nothing(alpha):
+    """λ is then 0 or 1 but for the rarest draws, and never NaN, which would be a step without a finite loss."""
+    steps = torch.tensor([randomness.step_key(0, t) for t in range(200)])
+    values = torch.stack([mixing.beta(key, 0, alpha) for key in steps])
+    assert ((values < 0.01) | (values > 0.99)).float().mean() > 0.97
+    assert 0.35 < values.mean() < 0.65
+
+
 @pytest.mark.parametrize(("mixup", "cutmix", "probability"), [(0.8, 1.0, 1.0), (0.8, 0.0, 0.6), (0.0, 1.0, 0.6)])
 def test_mixing_draws_what_timm_draws(mixup, cutmix, probability):
     side = (16, 16)

@@ -233,6 +233,19 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path):
         open_cache(Flawed(10), 4, tmp_path / "file")
 
 
+def test_a_finished_one_is_read_where_nobody_may_write(tmp_path, monkeypatch):
+    made = open_cache(Flawed(100), 4, tmp_path)
+
+    def refused(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("touch", "mkdir"):
+        monkeypatch.setattr(Path, name, refused)
+    assert open_cache(Flawed(100), 4, tmp_path).meta == made.meta
+    with pytest.raises(ValueError, match="cannot be used: Read-only file system; choose another"):
+        open_cache(Flawed(101), 4, tmp_path)
+
+
 SLOW = """
 import sys, time
 from pathlib import Path

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import shutil
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
@@ -84,6 +85,19 @@ def test_bad_steps_in_a_row_roll_back_once_then_stop(tmp_path):
     assert sum("going back to step 0 once" in str(w.message) for w in caught) == 1
     assert [row["event"] for row in Run(out).rows("timings.jsonl")].count("rollback") == 1
     assert checkpoints.steps(out / "checkpoints") == [0]
+
+
+def test_without_a_checkpoint_to_go_back_to_it_stops_with_its_log_whole(tmp_path, monkeypatch):
+    roll_back = trainer.Trainer.roll_back
+
+    def robbed(self, why):
+        shutil.rmtree(self.run.checkpoints, ignore_errors=True)
+        roll_back(self, why)
+
+    monkeypatch.setattr(trainer.Trainer, "roll_back", robbed)
+    with pytest.raises(Diverged, match="and there is no whole checkpoint to go back to"):
+        run(replace(CONFIG, max_bad_steps=4), tmp_path / "run", AllPoisoned)
+    assert [row["step"] for row in Run(tmp_path / "run").rows()] == [2, 4]
 
 
 def test_a_run_too_short_for_so_many_bad_steps_has_not_learned_either(tmp_path):

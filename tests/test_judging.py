@@ -1,5 +1,6 @@
 """`wellcond evaluate` with every judge: numbers against direct ones, files, the page, and mistakes in one line."""
 
+import errno
 import io
 import json
 import shlex
@@ -315,6 +316,17 @@ def test_the_page_of_several_runs_is_tried_before_the_work(runs, tmp_path, capsy
     assert main(["evaluate", str(runs["plain"]), str(runs["cut"]), "--with", "pca", *QUICK, "--pictures=2"]) == 2
     assert "html is 'evaluation.html', which is a folder" in capsys.readouterr().err
     assert before == [Run(runs[name]).evaluations() for name in ("plain", "cut")]
+
+
+def test_a_run_that_may_not_be_written_is_told_before_the_work(runs, capsys, monkeypatch):
+    def refused(**_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    monkeypatch.setattr("wellcond.judging.subjects.examine", None)
+    assert main(["evaluate", str(runs["plain"])]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "evaluation.json', where you may not write (Read-only file system)" in line
 
 
 def test_a_backbone_without_keys_has_neighbours_and_maps(runs, capsys):

@@ -8,9 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 from safetensors.torch import load_file
-from training_cases import AllPoisoned, OnePoisoned, final, finish, run, start, tiny, with_dropout
+from training_cases import (
+    NUM_NOISE,
+    AllPoisoned,
+    JudgedByTheLast,
+    OnePoisoned,
+    final,
+    finish,
+    run,
+    start,
+    tiny,
+    with_dropout,
+)
 
 import wellcond
 from wellcond.config import AlongConfig, GrayingConfig, OptimConfig
@@ -88,6 +100,27 @@ def test_a_bad_batch_of_one_process_is_skipped_by_both(parallel, tmp_path):
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name in one:
         np.testing.assert_allclose(two[name].numpy(), one[name].numpy(), rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_every_process_judges_the_model_that_is_saved(parallel, tmp_path):
+    """Each has seen other images: their batch norms would have statistics of their own, and so would the averages."""
+    options = (("dim", 8), ("depth", 2), ("kernel_size", 3))
+    model = replace(FLOAT64.model, name="convmixer_tiny", drop_path=0.0, options=options)
+    config = replace(FLOAT64, model=model, parallel=parallel, batch_size=2, epochs=1)
+    assert finish(start(config, tmp_path / "run", JudgedByTheLast, world_size=2)) == [0, 0]
+    with torch.no_grad():
+        found = wellcond.load(tmp_path / "run")(JudgedByTheLast.noise()).argmax(1)
+    right = int((found == torch.arange(NUM_NOISE) % 4).sum())
+    assert (Run(tmp_path / "run").read_summary() or {})["top1"] == 100 * right / NUM_NOISE
+
+
+def test_models_of_stages_are_sharded_by_block():
+    model = timm.create_model("swin_tiny_patch4_window7_224", img_size=32, window_size=4, embed_dim=24, depths=(2, 2))
+    lists = [name for name, module in model.named_modules() if processes._is_list_of_blocks(module)]
+    assert lists == ["layers", "layers.0.blocks", "layers.1.blocks"]
+    mixer = timm.models.ConvMixer(dim=8, depth=2)
+    assert [n for n, module in mixer.named_modules() if processes._is_list_of_blocks(module)] == ["blocks"]
 
 
 def test_both_processes_roll_back_and_stop(tmp_path):

@@ -166,6 +166,23 @@ def test_a_file_of_another_kind_is_named(content, tmp_path, capsys):
     assert (tmp_path / "asa-kappa.json").read_bytes() == content
 
 
+@pytest.mark.parametrize("damage", ["variant", "seconds", "a word", "settings"])
+def test_a_file_merged_by_hand_is_checked(damage, tmp_path):
+    content = Counting().run(tmp_path, seeds=1)
+    if damage == "settings":
+        content["settings"] = []
+    elif damage == "a word":
+        content["runs"] = "runs"
+    else:
+        del content["runs"][1][damage]
+    text = json.dumps(content)
+    (tmp_path / "asa-proxy.json").write_text(text)
+    for options in ({"out": tmp_path}, {"out": tmp_path / "new", "collect": (tmp_path,)}):
+        with pytest.raises(ValueError, match=r"asa-proxy.json' is damaged: .* missing; restore it"):
+            Counting().run(**options, seeds=1)
+    assert (tmp_path / "asa-proxy.json").read_text() == text
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [([], "needs a claim"), (["asa-prox"], "asa-proxy"), (["asa-proxy", "--seeds", "0"], "seeds is 0"),

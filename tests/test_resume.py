@@ -14,6 +14,7 @@ import pytest
 import training_cases as cases
 from training_cases import FAULTS, final, finish, run, start, tiny, with_dropout
 
+from wellcond.runs import Run
 from wellcond.training import checkpoints, trainer
 
 CONFIG = with_dropout(tiny(ema=0.9, accumulate=2, monitor_every=2))
@@ -154,6 +155,26 @@ def test_a_signal_saves_and_says_so(number, step, straight, tmp_path, monkeypatc
     assert signal.getsignal(number) == before
     run(CONFIG, tmp_path / "run")
     assert final(tmp_path / "run") == final(straight)
+
+
+def test_killed_while_the_only_checkpoint_is_replaced(straight, tmp_path, monkeypatch):
+    """Signalled in its last step the run saves it; the next start saves it again, after the evaluation."""
+    config, out, advance = replace(CONFIG, keep=1), tmp_path / "run", trainer.Trainer.advance
+
+    def signalled(self, stop):
+        if self.tally.step == 14:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return advance(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "advance", signalled)
+        with pytest.raises(SystemExit):
+            run(config, out)
+    assert finish(start(config, out, fault=("before the rename", 2))) == [-signal.SIGKILL]
+    run(config, out)
+    assert [row["step"] for row in Run(out).rows("timings.jsonl") if row["event"] == "start"] == [0, 15, 15]
+    assert final(out) == final(straight)
+    assert not list((out / "checkpoints").glob(".*"))
 
 
 @pytest.mark.parametrize("when", ["first batch", "after the last batch"])

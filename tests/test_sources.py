@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,32 @@ def test_labels_are_whole_numbers_of_any_kind(kind, tmp_path):
     assert open_source(tmp_path).labels().tolist() == [3, -1, 0]  # pyright: ignore[reportOptionalMemberAccess]
 
 
+def test_labels_that_are_no_numbers_are_quoted(tmp_path):
+    pictures = [{"bytes": encoded(i), "path": None} for i in range(2)]
+    for number, labels in enumerate([["cat", "dog"], [0.0, float("inf")], [0.5, 1.0]]):
+        shard = tmp_path / f"{number}.parquet"
+        parquet.write_table(pyarrow.table({"image": pictures, "label": labels}), shard)
+        with pytest.raises(ValueError, match=r"'label' of .* give each class a whole number"):
+            open_source(shard).labels()
+
+
+def test_a_shard_without_rows_counts_for_nothing(tmp_path):
+    picture = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
+    for number, values in enumerate([[], [1, 2], [], [3]]):  # without rows a column of labels has the type null
+        pictures = pyarrow.array([{"bytes": encoded(v), "path": None} for v in values], picture)
+        table = pyarrow.table({"image": pictures, "label": values})
+        parquet.write_table(table, tmp_path / f"train-{number:05}.parquet")
+    source: Any = open_source(tmp_path)
+    assert source.labels().tolist() == [1, 2, 3] == [int(r.read()[0, 0, 0]) for r in source.records(range(3))]
+
+
+def test_parquet_knows_labels_in_the_plural(tmp_path):
+    """So do beans and cats_vs_dogs of the hub call them."""
+    rows = [{"bytes": encoded(i), "path": None} for i in range(2)]
+    parquet.write_table(pyarrow.table({"image": rows, "labels": [1, 0]}), tmp_path / "train.parquet")
+    assert open_source(tmp_path).labels().tolist() == [1, 0]  # pyright: ignore[reportOptionalMemberAccess]
+
+
 def test_parquet_knows_the_columns_of_cifar_100(tmp_path):
     rows = [{"bytes": encoded(i), "path": None} for i in range(4)]
     columns = {"img": rows, "fine_label": [7, 0, 7, 99], "coarse_label": [1, 0, 1, 9]}
@@ -130,6 +158,16 @@ def test_folders_inside_are_the_classes(tmp_path):
     assert [(r.name, r.label) for r in source.records([0, 1])] == [("cat/a.png", 0), ("dog/a.png", 1)]
     (tmp_path / "loose.png").write_bytes(encoded(9))
     assert open_source(tmp_path).labels() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
+def test_names_of_classes_can_be_written_whatever_the_folders_are_called(tmp_path):
+    for name in (b"\xff", "ä".encode()):
+        os.mkdir(os.path.join(os.fsencode(tmp_path), name))
+        Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name, b"a.png"))).write_bytes(encoded(1))
+    source: Any = open_source(tmp_path)
+    assert [name.encode().decode() for name in source.classes] == ["ä", "\ufffd"]
+    assert source.labels().tolist() == [0, 1]
 
 
 def test_links_to_folders_are_followed_but_not_in_circles(tmp_path):

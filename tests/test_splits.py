@@ -73,8 +73,16 @@ def test_image_folders_of_each_half(tmp_path):
     assert train.labels().tolist() == [0, 1] and train.classes == ("cat", "dog")
 
 
-def test_a_missing_half_is_not_replaced_by_the_other(tmp_path):
-    write_parquet(tmp_path / "train-00000-of-00001.parquet", [1])
+@pytest.mark.parametrize("end", [".parquet", "_0.parquet", "0.parquet"])
+def test_shards_that_are_not_named_as_on_the_hub(tmp_path, end):
+    for word, value in (("train", 1), ("validation", 2), ("trained-on", 3)):
+        write_parquet(tmp_path / f"{word}{end}", [value])
+    assert [values_of(open_split(str(tmp_path), split, image_size=8)) for split in ("train", "val")] == [[1], [2]]
+
+
+@pytest.mark.parametrize("name", ["train-00000-of-00001", "train", "train_0"])
+def test_a_missing_half_is_not_replaced_by_the_other(name, tmp_path):
+    write_parquet(tmp_path / f"{name}.parquet", [1])
     with pytest.raises(ValueError, match="half named train, but none named val"):
         open_split(str(tmp_path), "val", image_size=8)
 
@@ -166,3 +174,6 @@ def test_a_set_of_the_hub(monkeypatch):
     assert values_of(source) == [40, 41] and source.labels().tolist() == [1, 0] and source.classes == ("no", "yes")
     with pytest.raises(ValueError, match="hf:other has no split train"):
         open_split("hf:other", "train", image_size=8)
+    hidden = {"label": [None, 1], 0: {"image": {"bytes": png(7), "path": None}, "label": None}}
+    monkeypatch.setattr(Rows, "__getitem__", lambda self, key: hidden[key])
+    assert source.labels().tolist() == [-1, 1] and next(source.records([0])).label is None

@@ -10,14 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 import torch
+from PIL import Image
+from pyarrow import parquet
 from rich.console import Console
 from safetensors.torch import load_file
 from training_cases import TensorSupply, final, power_cut, run, tiny
 
 import wellcond
 from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, OptimConfig
+from wellcond.data.generated import GeneratedSource
 from wellcond.runs import Run
 from wellcond.training import build_model, loop, monitoring, train, trainer
 from wellcond.training.feeding import ImageSupply
@@ -95,6 +99,42 @@ def test_odd_chunks_cannot_be_mixed(cache, tmp_path):
     config = replace(pictures(cache), batch_size=6, accumulate=2)
     with pytest.raises(ValueError, match=r"chunks of 3 images, and mixup and CutMix need an even number; .* of 4"):
         train(config, tmp_path / "run")
+
+
+def test_a_half_may_lack_the_last_class(cache, tmp_path):
+    """Where labels have no names; the advice for one half was refused for the other."""
+    for half, num_classes in (("train", 3), ("val", 4)):
+        bits = io.BytesIO()
+        Image.new("RGB", (16, 16)).save(bits, "PNG")
+        rows = {"image": [{"bytes": bits.getvalue(), "path": None}] * 12, "label": [i % num_classes for i in range(12)]}
+        parquet.write_table(pyarrow.table(rows), tmp_path / f"{half}.parquet")
+    config = pictures(cache)
+    data = replace(config.data, train=str(tmp_path), val=str(tmp_path))
+    few = replace(config, data=data, model=replace(config.model, num_classes=3))
+    with pytest.raises(ValueError, match=r"has 4 classes, but the model has 3; .* --model.num-classes 4"):
+        ImageSupply(few, Processes())
+    enough = replace(few, model=replace(few.model, num_classes=4))
+    loop.check_classes(enough, ImageSupply(enough, Processes()).num_classes)
+
+
+def test_one_set_for_both_halves_is_told(cache, tmp_path):
+    for index, record in enumerate(GeneratedSource(20, size=16).records(range(20))):
+        (tmp_path / f"set/{index % 10}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(record.read()).save(tmp_path / f"set/{index % 10}/{index}.png")
+    config, lines = pictures(cache), []
+    both = replace(config, data=replace(config.data, train=str(tmp_path / "set"), val=str(tmp_path / "set")))
+    ImageSupply(config, Processes(), lines.append)
+    assert not lines
+    ImageSupply(both, Processes(), lines.append)
+    assert lines == ["folder:set is not split: top-1 and top-5 are of the images trained on; give data.val others"]
+
+
+def test_every_process_has_an_image_to_judge(cache):
+    """Else the evaluation after the first epoch, and every start after that, would fail."""
+    config = pictures(cache)
+    few = replace(config, data=replace(config.data, val="procedural:1"))
+    with pytest.raises(ValueError, match="'procedural:1' has 1 validation images for 2 processes"):
+        ImageSupply(few, Processes(rank=1, world_size=2))
 
 
 def test_load_gives_the_model_that_was_evaluated(straight, cache):

@@ -198,6 +198,15 @@ def test_changed_settings_are_refused(straight, tmp_path, capsys):
     assert (tmp_path / "asa-fig1c.json").read_bytes() == before
 
 
+def test_runs_whose_settings_are_not_in_the_file_are_refused(straight, tmp_path, capsys):
+    _, content = straight
+    settings = {name: of for name, of in content["settings"].items() if name != "cifar10/no-ffn-skip"}
+    (tmp_path / "asa-fig1c.json").write_text(json.dumps({**content, "settings": settings}))
+    assert reproduce("asa-fig1c", tmp_path)[0] == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and "cifar10/no-ffn-skip epochs None, not 2" in captured.err
+
+
 def test_other_pictures_are_refused(straight, tmp_path, capsys):
     out, _ = straight
     shutil.copy(out / "asa-fig1c.json", tmp_path)

@@ -28,6 +28,7 @@ from wellcond.training.processes import process_group
 
 NUM_CLASSES, NUM_TRAIN, NUM_VAL, SIZE = 4, 40, 11, 8
 PATCH, NUM_PATCHES = 4, 4
+NUM_NOISE = 4000
 
 
 class TensorSupply:
@@ -88,6 +89,19 @@ class TensorSupply:
 
     def close(self) -> None:
         pass
+
+
+class JudgedByTheLast(TensorSupply):
+    """Pictures of noise to be judged on, all by the last rank; the others have padding."""
+
+    @staticmethod
+    def noise() -> torch.Tensor:
+        return torch.randn(NUM_NOISE, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def validation(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        noise = self.noise()
+        last = self.processes.rank == self.processes.world_size - 1
+        yield noise, torch.arange(NUM_NOISE) % NUM_CLASSES if last else torch.full((NUM_NOISE,), -1)
 
 
 class OnePoisoned(TensorSupply):

@@ -87,12 +87,10 @@ def open_cache(
     side, digits = stored_side(source, image_size), fingerprint(source)
     final = parent / f"{re.sub(r'[^A-Za-z0-9.]+', '-', source.title)}-{side}px-{digits[:12]}"
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        (parent / f".{final.name}.lock").touch()
-    except OSError as error:
-        raise ValueError(f"the cache folder {str(parent)!r} cannot be used: {error.strerror}; choose another") from None
-    try:
-        cache = _opened(final, digits, lambda line: None) or _locked_build(source, side, digits, final, say, progress)
+        cache = _opened(final, digits, lambda line: None)  # a finished one may lie where nobody may write
+        if cache is None:
+            _check_usable(parent, final)
+            cache = _locked_build(source, side, digits, final, say, progress)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
@@ -108,6 +106,14 @@ def open_cache(
             f"good one of their class; first {cache.meta.damaged[first]}{all_of_them}"
         )
     return cache
+
+
+def _check_usable(parent: Path, final: Path) -> None:
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        (parent / f".{final.name}.lock").touch()
+    except OSError as error:
+        raise ValueError(f"the cache folder {str(parent)!r} cannot be used: {error.strerror}; choose another") from None
 
 
 def _opened(folder: Path, digits: str, say: Say) -> Cache | None:

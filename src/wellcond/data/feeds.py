@@ -49,7 +49,10 @@ def check_labels(cache: Cache, num_classes: int) -> None:
         missing = (
             "no labels" if not cache.meta.num_classes else f"{int((cache.labels < 0).sum())} images without a label"
         )
-        raise ValueError(f"{cache.meta.title} has {missing}; give a set in which every image has one")
+        raise ValueError(
+            f"{cache.meta.title} has {missing}; give a set in which every image has one, "
+            "of an image folder one with every image in the folder of its class"
+        )
     if cache.meta.num_classes > num_classes:
         raise ValueError(
             f"{cache.meta.title} has {cache.meta.num_classes} classes, but the model has {num_classes}; "

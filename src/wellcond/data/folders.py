@@ -4,6 +4,7 @@ If every picture lies in a folder of its own inside, those folders are the class
 counts them the same way: sorted by name).
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,10 @@ class FolderSource:
         self.paths = find_images(folder, self.unreadable)
         parts = [path.relative_to(folder).parts for path in self.paths]
         sorted_out = all(len(part) > 1 for part in parts)
-        self.classes = tuple(sorted({part[0] for part in parts})) if sorted_out else ()
-        numbers = {name: number for number, name in enumerate(self.classes)}
+        names = sorted({part[0] for part in parts}) if sorted_out else []
+        # a name of bytes that are no text could be written into no file of a run
+        self.classes = tuple(os.fsencode(name).decode(errors="replace") for name in names)
+        numbers = {name: number for number, name in enumerate(names)}
         self._labels = np.array([numbers[part[0]] for part in parts], np.int64) if sorted_out else None
 
     def __len__(self) -> int:

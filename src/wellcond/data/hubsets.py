@@ -33,14 +33,17 @@ class HubSource:
         return len(self.rows)
 
     def labels(self) -> NDArray[np.int64] | None:
-        return np.asarray(self.rows[self.label], np.int64) if self.label else None
+        """−1 where a row has none, as in test splits."""
+        if self.label is None:
+            return None
+        return np.array([-1 if label is None else label for label in self.rows[self.label]], np.int64)
 
     def records(self, indices: Sequence[int], extras: Sequence[str] = ()) -> Iterator[Record]:
         refuse_extras(self.title, extras, ())
         for index in indices:
             row = self.rows[int(index)]
             name, content = encoded(row[self.picture], f"{self.title} row {index}")
-            label = int(row[self.label]) if self.label else None
+            label = row[self.label] if self.label else None
             yield Record(index=index, name=name, label=label, read=partial(decode, name, content))
 
 

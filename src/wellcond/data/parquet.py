@@ -19,7 +19,7 @@ from .files import read_image
 from .records import Pixels, Record, refuse_extras
 
 PICTURES = ("image", "img")  # what the hub's sets call the column
-LABELS = ("label", "fine_label")  # the second is CIFAR-100's
+LABELS = ("label", "labels", "fine_label")  # the last is CIFAR-100's
 BATCH = 64  # rows that are in memory at once, still encoded
 BUFFER = 1 << 20  # bytes; with a buffer pyarrow streams a column chunk instead of loading the whole of it
 
@@ -101,11 +101,14 @@ def _class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tupl
 def _labels(shard: Path, name: str) -> NDArray[np.int64]:
     """Whole numbers, −1 where a row has none; ValueError where they are anything else."""
     column = _table(shard, [name]).column(name)
+    if not len(column):  # a shard without rows may not even know their type
+        return np.empty(0, np.int64)
     if pyarrow.types.is_unsigned_integer(column.type):  # has no −1
         column = column.cast(pyarrow.int64())
     if pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type):
         found = column.fill_null(-1).to_numpy()
-        if (found == np.floor(found)).all():  # whole fractions are what pandas makes of a column with gaps
+        # whole fractions are what pandas makes of a column with gaps
+        if np.isfinite(found).all() and (found == np.floor(found)).all():
             return found.astype(np.int64)
     raise ValueError(
         f"the column {name!r} of {shard.name!r} holds {column.type}, for example {column[0].as_py()!r}; "

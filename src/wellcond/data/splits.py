@@ -5,7 +5,7 @@ cifar10 | cifar100 | fashion-mnist [:FOLDER]    their own train and test files
 hf:NAME                            a set of the hub (extra)
 a folder with train/ and val/      that half of it, as ImageNet is laid out
 a folder of VOC, COCO or ADE20K    that half of it, with masks and boxes; or a list of its pictures (layouts.py)
-a folder of train-*.parquet, val-*.parquet     the shards of that half, also in data/ inside
+a folder of train-*.parquet, val-*.parquet     that half (or train.parquet, train_0.parquet), also in data/ inside
 a pattern such as DIR/train-*.parquet, a file, any other folder     all of it: the name says which half
 """
 
@@ -61,7 +61,7 @@ def _from_path(path: Path, split: Split) -> Source:
             if (path / word).is_dir():
                 return open_source(path / word)
             for place in (path, path / "data"):
-                if shards := sorted(place.glob(f"{word}-*.parquet")) or sorted(place.glob(f"{word}.parquet")):
+                if shards := _named(place, word):
                     return _shards(shards, f"parquet:{path.resolve().name}-{word}")
         if missing := [other for half in WORDS.values() for other in half if _has_half(path, other)]:
             raise ValueError(
@@ -72,7 +72,13 @@ def _from_path(path: Path, split: Split) -> Source:
 
 
 def _has_half(path: Path, word: str) -> bool:
-    return (path / word).is_dir() or any(any(p.glob(f"{word}-*.parquet")) for p in (path, path / "data"))
+    return (path / word).is_dir() or any(_named(place, word) for place in (path, path / "data"))
+
+
+def _named(place: Path, word: str) -> list[Path]:
+    """Shards of one half: train-00000-of-00002.parquet as on the hub, else train.parquet, train_0.parquet."""
+    others = (path for path in place.glob(f"{word}*.parquet") if not path.name[len(word)].isalpha())
+    return sorted(place.glob(f"{word}-*.parquet")) or sorted(others)
 
 
 def _shards(shards: list[Path], title: str) -> Source:

@@ -38,13 +38,14 @@ def parse(arguments: list[str]) -> EvaluateCommand | None:
 
 def run(command: EvaluateCommand) -> None:
     """Judge the runs, keep and print what was found."""
-    from ..runs import Run
+    from ..runs import EVALUATION, Run
     from .subjects import examine
 
     runs = list(dict.fromkeys(command.runs))
     for path in runs:
         Run(path).read_config()
-        Run(path).evaluations()  # a damaged file is told before the work
+        Run(path).evaluations()  # a damaged file is told before the work, and one that cannot be written, too
+        check_writable(path / EVALUATION, f"what is found of {path}")
     place = _page(command)
     if place is not None:
         check_writable(place, "html", suffix=".html")

@@ -20,6 +20,7 @@ Key = tuple[str, int]  # variant, seed
 Runs = dict[Key, Run]
 REMEDY = "give those, another --out, or --again to measure all of them anew"
 NEEDED = {"claim", "runs", "quick", "settings"}
+OF_A_RUN = ("variant", "seed", "seconds")
 
 
 def kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -> tuple[Runs, dict[str, Any]]:
@@ -27,7 +28,7 @@ def kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, 
 
     `settings` takes over those of variants that are no part of this portion: each may have its own epochs.
     """
-    old = results.read(path, NEEDED, "claim")
+    old = _read(path)
     if old is None:
         return {}, {}
     if config.quick and not old["quick"]:
@@ -50,7 +51,7 @@ def collected(claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -
     origin: dict[str, Any] = {}
     for folder in config.collect:
         path = folder if folder.suffix == ".json" else folder / f"{claim.name}.json"
-        other = results.read(path, NEEDED, "claim")
+        other = _read(path)
         if other is None:
             raise ValueError(f"there is no {str(path)!r} to collect from; name the folder of its results")
         if other["quick"] != config.quick:
@@ -75,7 +76,12 @@ def shared(claim: Claim, config: ReproduceConfig, wanted: Iterable[Key]) -> tupl
             other = json.loads(path.read_text())
         except (ValueError, OSError):  # somebody else's
             continue
-        if isinstance(other, dict) and set(other) >= NEEDED and other["claim"] != claim.name:
+        if (
+            isinstance(other, dict)
+            and set(other) >= NEEDED
+            and other["claim"] != claim.name
+            and _are_runs(other["runs"])
+        ):
             origins[other["claim"]] = _origin(other)
             for run in other["runs"]:
                 if "config" in run and set(claim.needs) <= set(run):
@@ -152,6 +158,20 @@ def difference(old: Any, new: Any, name: str = "") -> str:
     return "" if old == new else f"{name} {old}, not {new}"
 
 
+def _read(path: Path) -> dict[str, Any] | None:
+    """A file of results; ValueError where a part of it is missing, as after two were merged by hand."""
+    found = results.read(path, NEEDED, "claim")
+    if found is not None and not (_are_runs(found["runs"]) and isinstance(found["settings"], dict)):
+        raise ValueError(
+            f"{str(path)!r} is damaged: {', '.join(OF_A_RUN)} of a run, or the settings are missing; restore it"
+        )
+    return found
+
+
+def _are_runs(runs: Any) -> bool:
+    return isinstance(runs, list) and all(isinstance(run, dict) and {*OF_A_RUN} <= set(run) for run in runs)
+
+
 def _apart(claim: Claim, config: ReproduceConfig, content: Mapping[str, Any]) -> set[str]:
     """Variants that a file holds runs of and that are no part of this portion, of a claim whose variants train."""
     held = {run["variant"] for run in content["runs"]} & set(content["settings"])
@@ -166,7 +186,7 @@ def _check_settings(
     before, now = old["settings"], results.finite(settings)
     if claim.identity is not None:  # by variant: a claim may get more of them
         held = {run["variant"] for run in old["runs"]} & set(chosen(claim, config))
-        before, now = ({variant: of[variant] for variant in sorted(held)} for of in (before, now))
+        before, now = ({variant: of.get(variant, {}) for variant in sorted(held)} for of in (before, now))
     if differs := difference(before, now):
         raise ValueError(f"{str(path)!r} holds runs of other settings ({differs}); {remedy}")
 

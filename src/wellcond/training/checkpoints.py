@@ -69,12 +69,22 @@ def save(
             os.chmod(path, mode)  # safetensors makes its files private
             sync_file(path)
         sync_folder(temporary)
-        if final.exists():  # a damaged one, or the same step again after a rollback
-            _remove(final)
+        aside = folder / f".{final.name}.aside"
+        if final.exists():  # a damaged one, or the same step again: before and after the end of an epoch
+            os.rename(final, aside)
         os.rename(temporary, final)
         sync_folder(folder)
+        shutil.rmtree(aside, ignore_errors=True)
     for old in steps(folder)[keep:]:
         _remove(folder / name_of(old))
+
+
+def put_back(folder: Path) -> None:
+    """What a process had set aside that died before the new one was in its place: it may be the only one."""
+    for aside in folder.glob(".step-*.aside"):
+        final = folder / aside.name.removeprefix(".").removesuffix(".aside")
+        if not final.exists():
+            os.rename(aside, final)
 
 
 def newest_whole(folder: Path, log: Path | None = None) -> int | None:

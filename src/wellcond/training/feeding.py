@@ -45,6 +45,8 @@ def open_images(config: TrainConfig, device: torch.device, say: Say = lambda lin
         check_same_classes(train, val)
         for cache in (train, val):
             check_labels(cache, config.model.num_classes)
+        if train.meta.fingerprint == val.meta.fingerprint:
+            say(f"{val.meta.title} is not split: top-1 and top-5 are of the images trained on; give data.val others")
     feed, val_feed = (open_feed(cache, device, data.resident, data.workers) for cache in (train, val))
     return Images(train=train, val=val, feed=feed, val_feed=val_feed)
 
@@ -64,7 +66,13 @@ class ImageSupply:
         check_pairs(config, processes)
         images = images or open_images(config, processes.device, say)
         train = images.train
-        self.num_classes = train.meta.num_classes
+        if len(images.val) < processes.world_size:
+            raise ValueError(
+                f"{data.val!r} has {len(images.val)} validation images for {processes.world_size} processes; "
+                "give at least one for each"
+            )
+        # of both: labels without names do not say how many there are, and a half may lack the last one
+        self.num_classes = max(train.meta.num_classes, images.val.meta.num_classes)
         self.classes: Sequence[str] = train.meta.classes
         self.fingerprint, self.val_fingerprint = train.meta.fingerprint, images.val.meta.fingerprint
         self.sampling = Sampling(

@@ -54,6 +54,12 @@ class Processes:
         dist.broadcast(told, 0)
         return int(told.item())
 
+    def copy_(self, tensors: Iterable[Tensor]) -> None:
+        """Rank 0's numbers into all of them, on every rank."""
+        if self.world_size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """The tensors of all ranks, of one shape and dtype, on every rank and on the CPU."""
         if self.world_size == 1:
@@ -136,21 +142,27 @@ def distribute(objective: nn.Module, processes: Processes, parallel: str) -> nn.
 
 
 def _shard(objective: nn.Module, processes: Processes) -> nn.Module:
-    """fully_shard every block of a list of blocks, then the rest; parameters become DTensors under the same names."""
+    """fully_shard every block, then the rest; parameters become DTensors under the same names."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(processes.device.type, (processes.world_size,))
     for module in list(objective.modules()):
-        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) > 1:
-            for block in module:
-                if sum(p.numel() for p in block.parameters()) and not any(
-                    isinstance(m, nn.ModuleList) for m in block.modules()
-                ):
+        if _is_list_of_blocks(module):
+            for block in module.children():
+                # not a stage, which has blocks itself: what is sharded must not be sharded again
+                if any(True for _ in block.parameters()) and not any(map(_is_list_of_blocks, block.modules())):
                     fully_shard(block, mesh=mesh)
     # True also for the root: weights gathered by an evaluation (of the average) must not serve the next step
     fully_shard(objective, mesh=mesh, reshard_after_forward=True)
     return objective
+
+
+def _is_list_of_blocks(module: nn.Module) -> bool:
+    """Some of one kind that have layers of their own; the layers of one block are of several kinds, or bare."""
+    if not isinstance(module, nn.ModuleList | nn.Sequential) or len(module) < 2:
+        return False
+    return len({type(block) for block in module}) == 1 and any(True for _ in module[0].children())
 
 
 def last_chunk_only(forward: nn.Module, is_last: bool) -> Any:

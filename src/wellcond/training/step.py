@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from wellcond.config import TrainConfig
@@ -52,6 +53,9 @@ class Step:
         self.dtype = DTYPES[config.precision]
         self.decay = ScheduledDecay(objective, config.optim) if config.optim.weight_decay_end is not None else None
         self.metric_names: tuple[str, ...] = ()
+        # of batch norms: each rank has seen other images, and all are to judge the model that is saved
+        norms = (module for module in objective.modules() if isinstance(module, _BatchNorm))
+        self.statistics = [buffer for norm in norms for buffer in norm.buffers()]
         knobs_dtype = torch.float32 if processes.device.type == "cuda" else torch.float64
         # learning rate, weight of the average, wish to stop, dry run (as if the step were bad), weight decay
         self.knobs = torch.zeros(5, dtype=knobs_dtype, device=processes.device)
@@ -100,6 +104,7 @@ class Step:
                 parameter.copy_(torch.where(flag > 0, before, parameter))
             for buffer, before in buffers:
                 buffer.copy_(torch.where(bad, before, buffer))
+            self.processes.copy_(self.statistics)
             settled = self.objective.settle_((~bad).to(lr.dtype), self._mean)
             if self.average is not None:
                 self.average.update_(average_weight * ~bad)

@@ -268,13 +268,17 @@ class Trainer:
         self.saved_step, self.saved_due = self.tally.step, self.tally.epoch_end_due
         self.processes.wait()
 
-    def restore(self) -> bool:
-        """Continue from the newest whole checkpoint; False, and the beginning, where there is none."""
+    def restore(self, *, beginning: bool = True) -> bool:
+        """Continue from the newest whole checkpoint; False where there is none, and the beginning if that may be."""
         log = self.run.path / METRICS
+        if self.processes.is_main:
+            checkpoints.put_back(self.run.checkpoints)
         found = checkpoints.newest_whole(self.run.checkpoints, log) if self.processes.is_main else None
         step = self.processes.agree(-1 if found is None else found)
         self.records = Records(self.processes.device)
         if step < 0:
+            if not beginning:
+                return False
             if not self.adopted:
                 raise ValueError(f"pretrained is {self.config.pretrained!r}, which is no run any more; bring it back")
             seed_random(self.processes, seed=self.config.seed, step=0)
@@ -317,7 +321,8 @@ class Trainer:
             raise self._diverged(f"{why} (step {at}), again after going back to step {base}")
         self.event("rollback", to=base, why=why)
         warnings.warn(f"{why} (step {at}); going back to step {base} once", stacklevel=2)
-        self.restore()
+        if not self.restore(beginning=False):
+            raise self._diverged(f"{why} (step {at}), and there is no whole checkpoint to go back to")
         self.rolled_back_to = base
 
     def check_learned(self) -> None:

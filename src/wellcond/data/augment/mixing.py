@@ -85,7 +85,9 @@ def beta(key: Tensor, stream: int, alpha: float) -> Tensor:
     """
     tries = torch.arange(TRIES, device=key.device)
     # in (0, 1), not [0, 1): 0/0 must not be accepted
-    u, v = (((uniform(key, stream + 2 * tries + i).double() + 2.0**-25) ** (1 / alpha)) for i in range(2))
-    good = u + v <= 1
-    first = good.int().argmax(0, keepdim=True)
-    return (u / (u + v)).gather(0, first)[0].float()
+    U, V = (uniform(key, stream + 2 * tries + i).double() + 2.0**-25 for i in range(2))
+    u, v = U ** (1 / alpha), V ** (1 / alpha)
+    first = (u + v <= 1).int().argmax(0, keepdim=True)
+    # below α ≈ 0.02 both may be too small for float64; their ratio is then 0 or 1 to all digits
+    share = torch.where(u + v > 0, u / (u + v), (U > V).double())
+    return share.gather(0, first)[0].float()
