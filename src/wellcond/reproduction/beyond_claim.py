@@ -5,6 +5,8 @@ centred-gelu  GELU without its mean, which drives tokens together
 tat           a leaky ReLU made for the depth of the model
 annealed      skips whose gain falls from 1 to 0 over the first half of the run
 dct           token graying on top
+alpha-0.5     less noise in W_Q W_Kᵀ ≈ αZ + βI: with the paper's α = 2 it drowns the identity in narrow models
+alpha-0.5-c-6 the same with W_V and W_O twice as large, which the norms undo: they learn more slowly
 
 Rule, written down before the runs: an extension helps if the whole 95 % interval of its difference to skipless,
 initialized, with the same optimizer and learning rate, seed by seed, lies above 0; it hurts if under 0; else nothing
@@ -24,6 +26,7 @@ from .training_page import accuracy_sections
 
 CENTRED = {"model.activation": "centred-gelu"}
 CALIBRATED = {"model.init.calibrate": True}
+LESS_NOISE = {"model.init.alpha": (0.5,)}
 EXTENSIONS: dict[str, dict[str, Any]] = {
     "none": {},
     "calibrated": CALIBRATED,
@@ -32,6 +35,8 @@ EXTENSIONS: dict[str, dict[str, Any]] = {
     "annealed": {"model.anneal_skips": 0.5},
     "dct": grayed("dct"),
     "calibrated-centred": {**CALIBRATED, **CENTRED},
+    "alpha-0.5": LESS_NOISE,
+    "alpha-0.5-c-6": {**LESS_NOISE, "model.init.c": (6.0,)},
 }
 
 
