@@ -44,11 +44,12 @@ def run(command: EvaluateCommand) -> None:
     runs = list(dict.fromkeys(command.runs))
     for path in runs:
         Run(path).read_config()
-        Run(path).evaluations()  # a damaged file is told before the work, and one that cannot be written, too
-        check_writable(path / EVALUATION, f"what is found of {path}")
+        Run(path).evaluations()  # a damaged file is told before the work
     place = _page(command)
     if place is not None:
         check_writable(place, "html", suffix=".html")
+    for path in runs:
+        check_writable(path / EVALUATION, f"what is found of {path}")
     examined = [examine(run, command) for run in runs]  # what is wrong with any of them is said before the work
     albums: list[Album] = []
     rows: list[dict[str, Any]] = []
