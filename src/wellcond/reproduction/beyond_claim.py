@@ -5,8 +5,8 @@ centred-gelu  GELU without its mean, which drives tokens together
 tat           a leaky ReLU made for the depth of the model
 annealed      skips whose gain falls from 1 to 0 over the first half of the run
 dct           token graying on top
-alpha-0.5     less noise in W_Q W_Kᵀ ≈ αZ + βI: with the paper's α = 2 it drowns the identity in narrow models
-alpha-0.5-c-6 the same with W_V and W_O twice as large, which the norms undo: they learn more slowly
+alpha-0.5     less noise Z beside the identity in W_Q W_Kᵀ ≈ αZ + βI, where the paper has α = 2
+alpha-0.5-c-6 the same with W_V and W_O twice as large: norms undo that, but a step then changes them less
 
 Rule, written down before the runs: an extension helps if the whole 95 % interval of its difference to skipless,
 initialized, with the same optimizer and learning rate, seed by seed, lies above 0; it hurts if under 0; else nothing

@@ -1,6 +1,6 @@
 """cts-gap: what still separates skipless, initialized from with skips, and how it moves with epochs and with width.
 
-Cells of cts-table1 on CIFAR-10, at once longer (`LONG` epochs) and wider (ViT-S), all with the learning rates that
+Cells of cts-table1 on CIFAR-10 as they are, trained for `LONG` epochs, and as ViT-S; all with the learning rates that
 cts-rates has found for ViT-Tiny.
 
 Rule, written down before the runs: the gap is the top-1 without skips less that with them, same optimizer, seed by
@@ -20,6 +20,7 @@ from .training_page import accuracy_sections
 LONG = 3 * EPOCHS
 SCALES = {"base": "ViT-Tiny", "long": f"ViT-Tiny, {LONG} epochs", "wide": "ViT-S"}
 MOVES = {"long": "epochs", "wide": "width"}
+VERDICTS = {"higher": "closes", "lower": "widens", "one seed": "too few seeds"}
 SKIP, OURS = "skip", "skipless-init"
 
 
@@ -56,8 +57,7 @@ def judge_gap(runs: Sequence[Run]) -> Judgement:
             there = gaps(runs, scale, optimizer)
             if values := [there[seed] - base[seed] for seed in there if seed in base]:
                 rows.append(row := difference_row(f"{words}, change of the gap with {move}", None, values))
-                moves = {"higher": "closes", "lower": "widens", "one seed": "too few seeds"}
-                said.append(f"{words}, with {move}: {moves.get(against(None, row.interval), 'no change shown')}")
+                said.append(f"{words}, with {move}: {VERDICTS.get(against(None, row.interval), 'no change shown')}")
     return Judgement(rows=rows, verdict=("; ".join(said) or "Not decided: there is nothing to compare yet") + ".")
 
 
