@@ -1,7 +1,13 @@
 """Resident and streamed batches: the same bits, in the order asked for."""
 
+import itertools
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +19,7 @@ from wellcond.data.augment import evaluation
 from wellcond.data.cache import open_cache
 from wellcond.data.feeds import Resident, Streamed, check_labels, fits, open_feed
 from wellcond.data.generated import GeneratedSource
+from wellcond.data.readers import Readers
 from wellcond.data.sampling import Sampling, evaluation_batches, part
 
 CPU = torch.device("cpu")
@@ -65,16 +72,134 @@ def test_streaming_reads_ahead_but_not_without_end(cache):
     next(batches)
     assert len(asked) <= 5
     batches.close()
-    for _ in range(100):
-        if not any(thread.name.startswith("wellcond-read") for thread in threading.enumerate()):
-            return
+
+
+# processes
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The reading processes that were started."""
+    found: list[subprocess.Popen[bytes]] = []
+    start = Readers._started
+    monkeypatch.setattr(Readers, "_started", lambda self: found.append(start(self)) or found[-1])
+    return found
+
+
+def alive(number: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+
+
+def ended(numbers, seconds=10.0) -> bool:
+    until = time.monotonic() + seconds
+    while any(map(alive, numbers)) and time.monotonic() < until:
         time.sleep(0.02)
-    raise AssertionError("reading threads are left")
+    return not any(map(alive, numbers))
 
 
-def test_an_error_in_a_thread_reaches_the_reader(cache):
-    with pytest.raises((TypeError, IndexError)):
-        list(Streamed(cache, CPU).batches([torch.zeros(2, 2)]))
+def forever():
+    while True:
+        yield torch.arange(4)
+
+
+def test_images_are_read_in_processes_of_their_own_that_end_with_the_batches(cache, started):
+    batches: Any = Streamed(cache, CPU, workers=3).batches(forever())
+    next(batches)
+    assert len({process.pid for process in started} - {os.getpid()}) == 3
+    batches.close()
+    assert [process.returncode for process in started] == [0, 0, 0]
+    assert not any(thread.name.startswith("wellcond-carry") for thread in threading.enumerate())
+
+
+def test_one_batch_takes_one_process_and_none_takes_none(cache, started):
+    assert list(Streamed(cache, CPU, workers=8).batches([])) == [] and not started
+    ((raw, labels),) = Streamed(cache, CPU, workers=8).batches([torch.tensor([49, 0, 49])])
+    assert len(started) == 1 and started[0].returncode == 0
+    assert torch.equal(raw, torch.from_numpy(np.asarray(cache.images[[49, 0, 49]])))
+    assert torch.equal(labels, torch.from_numpy(cache.labels[[49, 0, 49]]))
+    ((raw, labels),) = Streamed(cache, CPU).batches([torch.arange(0)])
+    assert raw.shape == (0, 3, 16, 16) and labels.shape == (0,)
+
+
+def test_a_batch_is_not_changed_by_later_ones_in_its_slot(cache):
+    chosen = [torch.tensor([i, 49 - i]) for i in range(25)]
+    kept = list(Streamed(cache, CPU, workers=1).batches(chosen))
+    for (raw, _), rows in zip(kept, chosen, strict=True):
+        assert torch.equal(raw, torch.from_numpy(np.asarray(cache.images[rows.numpy()])))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signals_that_ask_a_run_to_stop_leave_the_readers_alone(cache, started, number):
+    batches: Any = Streamed(cache, CPU, workers=2).batches(forever())
+    next(batches)
+    for process in started:
+        process.send_signal(number)
+    for _ in range(20):
+        next(batches)
+    batches.close()
+    assert [process.returncode for process in started] == [0, 0]
+
+
+def test_a_reader_that_was_killed_ends_the_batches_with_one_line(cache, started):
+    batches = Streamed(cache, CPU, workers=2).batches(forever())
+    next(batches)
+    started[1].kill()
+    with pytest.raises(ChildProcessError, match=r"reads images of procedural has ended \(signal 9\); .* again$"):
+        list(itertools.islice(batches, 20))
+    assert ended([process.pid for process in started])
+
+
+def test_a_file_that_became_shorter_is_told(tmp_path):
+    cache = open_cache(GeneratedSource(6, size=16), 16, tmp_path)
+    file = cache.folder / "images.npy"
+    readers = Readers(cache, count=1, slots=1, size=6)
+    os.truncate(file, file.stat().st_size - 700)
+    with readers:
+        readers.ask(0, np.arange(6))
+        with pytest.raises(ChildProcessError, match=r"EOFError: the file of decoded images is shorter"):
+            readers.wait(0)
+
+
+def test_readers_end_with_a_run_that_was_killed(tmp_path):
+    """Also: the script has no `if __name__ == "__main__"`, which multiprocessing would ask of it."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import itertools, sys, torch\n"
+        "from pathlib import Path\n"
+        "from wellcond.data.cache import open_cache\n"
+        "from wellcond.data.feeds import Streamed\n"
+        "from wellcond.data.generated import GeneratedSource\n"
+        "cache = open_cache(GeneratedSource(8, size=16), 16, Path(sys.argv[1]))\n"
+        "for _ in Streamed(cache, torch.device('cpu'), 2).batches(itertools.repeat(torch.arange(4))):\n"
+        "    print('batch', flush=True)\n"
+    )
+    run = subprocess.Popen([sys.executable, script, tmp_path], stdout=subprocess.PIPE)
+    assert run.stdout is not None and run.stdout.readline() == b"batch\n"
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    readers = [int(n) for n in children if b"reader.py" in Path(f"/proc/{n}/cmdline").read_bytes()]
+    assert len(readers) == 2
+    run.kill()
+    run.wait()
+    run.stdout.close()
+    assert ended(readers)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "error", "words"),
+    [
+        ([torch.zeros(2)], TypeError, "int64 indices, not float32"),
+        ([torch.zeros(2, 2, dtype=torch.int64)], TypeError, "shape"),
+        ([torch.tensor([0, 50])], IndexError, "images 0 to 50 of procedural are asked for, which has 50"),
+        ([torch.tensor([-1])], IndexError, "images -1 to -1"),
+        ([torch.arange(2), torch.arange(3)], ValueError, "the first must be the largest"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(cache, chosen, error, words):
+    with pytest.raises(error, match=words):
+        list(Streamed(cache, CPU).batches(chosen))
 
 
 def test_which_feed(cache, monkeypatch):

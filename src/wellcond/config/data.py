@@ -73,7 +73,7 @@ class DataConfig:
     resident: Literal["auto", "yes", "no"] = "auto"
     """Keep all images on the device: auto where they fit."""
     workers: int = 4
-    """Threads that read images which are not resident."""
+    """Processes that read images which are not resident, for each process that trains."""
     augment: AugmentConfig = AugmentConfig()
     mean: tuple[float, float, float] = IMAGENET_MEAN
     """Mean of each channel, of pixels in 0 … 1."""

@@ -1,9 +1,9 @@
 """Raw batches on the device, from a cache: resident there, or streamed to it. Floor 6; needs torch.
 
 Resident: the whole set is one uint8 tensor on the device, and a batch is a gather, which fits into a CUDA graph with
-the step. Streamed: threads copy the pictures of coming batches from the mapped file into pinned memory, and a stream of
-its own carries them over while the device computes. Both give the same bits; on the CPU the mapped file is the memory.
-(The threads call CUDA: a graph that is captured meanwhile needs `capture_error_mode="thread_local"`.)
+the step. Streamed: processes read the images of coming batches into pinned memory (`readers.py`), and a thread carries
+them over on a stream of its own while the device computes. Both give the same bits; on the CPU the mapped file is the
+memory. (The thread calls CUDA: a graph that is captured meanwhile needs `capture_error_mode="thread_local"`.)
 
 `batches` takes indices, (B,) int64 each, and gives raw uint8 (B, 3, S, S) and labels (B,) on the device.
 
@@ -13,12 +13,16 @@ A set is resident if it takes at most SHARE of the free memory of the device: th
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal
+from contextlib import contextmanager
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .cache import Cache
+from .readers import Readers
 
 SHARE = 0.4
 
@@ -98,7 +102,7 @@ class Resident:
 
 
 class Streamed:
-    """Batches read ahead by `workers` threads; memory holds workers + 2 of them."""
+    """Batches read ahead by `workers` processes; memory holds workers + 2 of them. The first must be the largest."""
 
     def __init__(self, cache: Cache, device: torch.device, workers: int = 4) -> None:
         self.cache, self.device, self.workers = cache, device, max(1, workers)
@@ -108,31 +112,54 @@ class Streamed:
         return len(self.cache)
 
     def batches(self, indices: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        waiting: deque[Future[tuple[Tensor, Tensor]]] = deque()
-        coming = iter(indices)
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="wellcond-read")
-        try:
-            while True:
-                while len(waiting) < self.workers + 2 and (chosen := next(coming, None)) is not None:
-                    waiting.append(pool.submit(self._read, chosen))
-                if not waiting:
-                    return
-                yield self._arrived(*waiting.popleft().result())
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        coming, ahead = iter(indices), self.workers + 2
+        if (chosen := next(coming, None)) is None:
+            return
+        carrier = ThreadPoolExecutor(1, thread_name_prefix="wellcond-carry")
+        with (
+            Readers(self.cache, count=self.workers, slots=ahead, size=len(chosen)) as readers,
+            self._pinned(readers) as slots,
+        ):
 
-    def _read(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """In a thread: from the file into pinned memory, and on its way to the device."""
-        numbers = chosen.numpy()
-        shape, pinned = (len(numbers), *self.cache.images.shape[1:]), self._copies is not None
-        raw = torch.empty(shape, dtype=torch.uint8, pin_memory=pinned)
-        self.cache.images.take(numbers, axis=0, out=raw.numpy(), mode="clip")  # clip writes straight into `out`
-        labels = torch.from_numpy(self.cache.labels[numbers])
+            def carry(batch: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+                readers.wait(batch)
+                return self._carried(slots[batch % ahead, : len(rows)], torch.from_numpy(self.cache.labels[rows]))
+
+            waiting: deque[Future[tuple[Tensor, Tensor]]] = deque()
+            asked = 0
+            try:
+                while chosen is not None or waiting:
+                    while chosen is not None and len(waiting) < ahead:  # then batch `asked - ahead` has left its slot
+                        rows = chosen.numpy()
+                        readers.ask(asked, rows)
+                        waiting.append(carrier.submit(carry, asked, rows))
+                        asked, chosen = asked + 1, next(coming, None)
+                    yield self._arrived(*waiting.popleft().result())
+            finally:
+                carrier.shutdown(wait=True, cancel_futures=True)
+
+    @contextmanager
+    def _pinned(self, readers: Readers) -> Iterator[Tensor]:
+        """The memory of the readers as (slots, B, 3, S, S), which the device may read while it computes."""
+        shape = (readers.slots, readers.size, *self.cache.images.shape[1:])
+        slots = torch.frombuffer(readers.memory, dtype=torch.uint8).view(shape)
         if self._copies is None:
-            return raw.to(self.device), labels.to(self.device)
-        with torch.cuda.stream(self._copies):  # torch keeps pinned memory until the copy is done
-            carried = raw.to(self.device, non_blocking=True), labels.pin_memory().to(self.device, non_blocking=True)
-            self._copies.synchronize()  # this thread waits, not the one that trains
+            yield slots
+            return
+        cuda: Any = torch.cuda.cudart()
+        torch.cuda.check_error(cuda.cudaHostRegister(slots.data_ptr(), slots.nbytes, 0))
+        try:
+            yield slots
+        finally:
+            torch.cuda.check_error(cuda.cudaHostUnregister(slots.data_ptr()))
+
+    def _carried(self, raw: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """On the device, and the slot is free. In a thread of its own: it waits, not the one that trains."""
+        if self._copies is None:
+            return raw.to(self.device, copy=True), labels.to(self.device)
+        with torch.cuda.stream(self._copies):
+            carried = raw.to(self.device, non_blocking=True), labels.to(self.device)
+            self._copies.synchronize()
         return carried
 
     def _arrived(self, raw: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ class CapturedStep:
         try:
             self._warm_up()
             self.graph = torch.cuda.CUDAGraph()
-            # thread_local: the threads that read streamed images go on calling CUDA
+            # thread_local: the thread that carries streamed images goes on calling CUDA
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.numbers = step.run(self.inputs)
         except RuntimeError:

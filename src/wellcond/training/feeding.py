@@ -146,7 +146,7 @@ class ImageSupply:
 
     def close(self) -> None:
         if self.coming is not None:
-            self.coming.close()  # type: ignore[attr-defined]  # a generator: its threads end
+            self.coming.close()  # type: ignore[attr-defined]  # a generator: its readers end
             self.coming = None
 
 
