@@ -142,8 +142,8 @@ def test_extensions_are_options(tmp_path):
     assert len({run["config"] for run in content["runs"]}) == len(content["runs"])
     rows = {row["name"]: row for row in content["rows"]}
     top1 = {run["variant"]: run["top1"] for run in content["runs"]}
-    want = top1["adamw/annealed"] - top1["adamw/none"]
-    assert rows["AdamW, annealed, gain"]["value"] == pytest.approx(want, abs=1e-3)
+    want = top1["cifar10/adamw/annealed"] - top1["cifar10/adamw/none"]
+    assert rows["CIFAR-10, AdamW, annealed, gain"]["value"] == pytest.approx(want, abs=1e-3)
 
 
 def test_the_gap_of_a_wider_model(tmp_path):
@@ -261,12 +261,16 @@ def test_depth_rules():
 
 
 def test_extension_rules():
-    runs = made_up("soap/skip", [83.0, 83.1]) + made_up("soap/none", [77.0, 77.1]) + made_up("soap/tat", [70.0, 70.2])
-    runs += made_up("soap/centred-gelu", [79.0, 79.2]) + made_up("soap/dct", [76.0, 78.5])
+    values = {"skip": [83.0, 83.1], "none": [77.0, 77.1], "tat": [70.0, 70.2], "dct": [76.0, 78.5]}
+    values |= {"centred-gelu": [79.0, 79.2]}
+    runs = [run for name, of in values.items() for run in made_up(f"cifar10/soap/{name}", of)]
+    runs += made_up("cifar10/adamw/skip", [76.5, 76.5])
     judgement = beyond_claim.judge_beyond(runs)
-    assert judgement.verdict == "SOAP: helps: centred-gelu; hurts: tat; not shown to matter: dct."
-    rows = {row.name: row for row in judgement.rows}
-    assert rows["SOAP, skipless, initialized, less with skips"].value == pytest.approx(-6.0)
+    assert judgement.verdict == "CIFAR-10, SOAP: helps: centred-gelu; hurts: tat; not shown to matter: dct."
+    rows = {row.name: row.value for row in judgement.rows}
+    assert rows["CIFAR-10, SOAP, skipless, initialized, less with skips"] == pytest.approx(-6.0)
+    headline = "CIFAR-10, SOAP, skipless, initialized, centred-gelu, less with skips, AdamW"
+    assert rows[headline] == pytest.approx(2.6)
     assert beyond_claim.judge_beyond(runs[:2]).verdict.startswith("Not decided")
 
 
