@@ -142,3 +142,19 @@ def test_feeds_carry_the_same_batches(tmp_path):
         assert raw.is_cuda and streamed.is_cuda
         assert torch.equal(raw, streamed) and torch.equal(labels, streamed_labels)
         assert torch.equal(raw.cpu(), torch.from_numpy(cache.images)[indices])
+
+
+def test_a_streamed_batch_stays_as_it_was_while_the_device_is_busy(tmp_path):
+    """Its slot of pinned memory is filled anew while the device still computes with batches that came through it."""
+    cache = open_cache(GeneratedSource(64, size=64), 64, tmp_path)
+    generator = torch.Generator().manual_seed(0)
+    chosen = [torch.randint(64, (256,), generator=generator) for _ in range(60)]
+    work = torch.randn(2048, 2048, device="cuda")
+    found = []
+    for raw, _ in Streamed(cache, torch.device("cuda"), workers=2).batches(chosen):
+        for _ in range(10):
+            work = (work @ work).sign()
+        found.append(raw.flatten(1).double().sum(1))  # long after the next ones were carried over
+    sums = torch.from_numpy(cache.images).flatten(1).double().sum(1)
+    for got, rows in zip(found, chosen, strict=True):
+        assert torch.equal(got.cpu(), sums[rows])

@@ -21,7 +21,7 @@ from training_cases import (
 
 from wellcond.bench.loop import ConstantSupply, bare_stretch, beside, open_trainer, whole_stretch
 from wellcond.bench.timing import HostClock, interleave
-from wellcond.config import OptimConfig
+from wellcond.config import DataConfig, OptimConfig
 from wellcond.runs import Run
 from wellcond.training import checkpoints, train, trainer
 from wellcond.training.capture import CapturedStep
@@ -60,6 +60,15 @@ def test_annealed_skips_are_not_kept_by_a_graph(compiled, tmp_path):
 def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):
     base = with_dropout(config(graph=graph, precision="bf16"))
     resumes_to_the_bit(base, tmp_path, monkeypatch, at=at)
+
+
+@pytest.mark.parametrize("graph", ["on", "off"])
+def test_streamed_images_give_the_same_run_as_resident_ones(graph, tmp_path):
+    base = config(graph=graph, model=replace(tiny().model, image_size=16, num_classes=10))
+    data = DataConfig(train="procedural:64", val="procedural:24", image_size=16, cache=tmp_path / "cache")
+    for resident in ("yes", "no"):
+        train(replace(base, data=replace(data, resident=resident, workers=2)), tmp_path / resident)
+    same_bits(tmp_path / "yes", tmp_path / "no")
 
 
 @pytest.mark.parametrize("graph", ["on", "off"])
