@@ -64,10 +64,10 @@ def test_resumed_on_the_gpu_to_the_bit(graph, at, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("graph", ["on", "off"])
 def test_streamed_images_give_the_same_run_as_resident_ones(graph, tmp_path):
-    base = config(graph=graph, model=replace(tiny().model, image_size=16, num_classes=10))
-    data = DataConfig(train="procedural:64", val="procedural:24", image_size=16, cache=tmp_path / "cache")
+    data = DataConfig(train="procedural:64", val="procedural:24", image_size=16, cache=tmp_path / "cache", workers=2)
+    base = config(graph=graph, data=data, model=replace(tiny().model, image_size=16, num_classes=10))
     for resident in ("yes", "no"):
-        train(replace(base, data=replace(data, resident=resident, workers=2)), tmp_path / resident)
+        train(replace(base, data=replace(data, resident=resident)), tmp_path / resident)
     same_bits(tmp_path / "yes", tmp_path / "no")
 
 
