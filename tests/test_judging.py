@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import os
 import shlex
 import shutil
 from dataclasses import replace
@@ -327,6 +328,36 @@ def test_a_run_that_may_not_be_written_is_told_before_the_work(runs, capsys, mon
     assert main(["evaluate", str(runs["plain"])]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "evaluation.json', where you may not write (Read-only file system)" in line
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("full", ["evaluation.json", "evaluation.html"])
+def test_on_a_full_disk_what_was_found_is_printed(full, as_json, runs, tmp_path, capsys, monkeypatch):
+    """Of both judges where the page fails; else of the first, whose row does not get into the file."""
+    run = tmp_path / "run"
+    shutil.copytree(runs["plain"], run)
+    (run / "evaluation.json").unlink(missing_ok=True)
+    replaced = os.replace
+
+    def out_of_space(source, target):
+        if Path(target).name == full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replaced(source, target)
+
+    monkeypatch.setattr("wellcond.atomic.os.replace", out_of_space)
+    words = ["evaluate", str(run), "--with", "knn", "pca", *QUICK]
+    assert main([*words, "--json"] if as_json else words) == 2
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert f"{full}' cannot be written (No space left on device); make room" in line
+    kept = [row["judge"] for row in Run(run).evaluations()]
+    judged = ["knn", "pca"] if full == "evaluation.html" else ["knn"]
+    assert kept == (judged if full == "evaluation.html" else [])
+    if as_json:
+        assert [row["judge"] for row in json.loads(out)] == judged and "top1" in json.loads(out)[0]["values"]
+    else:
+        assert all(judge in out for judge in judged) and "top1" in out
+        assert ("→" in out) == (full == "evaluation.html")
 
 
 def test_a_backbone_without_keys_has_neighbours_and_maps(runs, capsys):

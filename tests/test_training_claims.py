@@ -207,6 +207,19 @@ def test_runs_whose_settings_are_not_in_the_file_are_refused(straight, tmp_path,
     assert captured.err.count("\n") == 1 and "cifar10/no-ffn-skip epochs None, not 2" in captured.err
 
 
+@pytest.mark.parametrize("field", ["top1", "best_top1", "hardware", "accuracy"])
+def test_a_run_that_lacks_a_number_is_named(field, straight, tmp_path, capsys):
+    _, content = straight
+    runs = [{k: v for k, v in run.items() if k != field or i != 2} for i, run in enumerate(content["runs"])]
+    (tmp_path / "asa-fig1c.json").write_text(text := json.dumps({**content, "runs": runs}))
+    for out, words in ((tmp_path, ()), (tmp_path / "new", ("--collect", tmp_path))):
+        assert reproduce("asa-fig1c", out, *words, seeds=2)[0] == 2
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1 and "asa-fig1c.json' is damaged" in line
+        assert f"{field} of run 3 of 6 is missing; restore it" in line
+    assert (tmp_path / "asa-fig1c.json").read_text() == text and not (tmp_path / "new").exists()
+
+
 def test_other_pictures_are_refused(straight, tmp_path, capsys):
     out, _ = straight
     shutil.copy(out / "asa-fig1c.json", tmp_path)

@@ -11,9 +11,10 @@ import os
 import signal
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class TensorSupply:
     num_classes = NUM_CLASSES
     classes: Sequence[str] = ()
     fingerprint = val_fingerprint = "tensors"
+    contents: Mapping[str, dict[str, Any]] = MappingProxyType({})
     poison: frozenset[int] = frozenset()
 
     def __init__(self, config: TrainConfig, processes: Any) -> None:

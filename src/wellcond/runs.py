@@ -2,7 +2,7 @@
 
     config.json     the whole config
     classes.json    names of the classes in the order of their labels, where the training pictures have names
-    env.json        every start: command, commit, hardware, versions, date
+    env.json        every start: command, commit, hardware, versions, date, checksums of the images
     metrics.jsonl   rows that depend on the config and the step only; no clock, so two runs compare byte for byte
     timings.jsonl   what depends on the clock: images a second, starts, stops, rollbacks
     checkpoints/    see training/checkpoints.py
@@ -66,6 +66,10 @@ class Run:
     def create(self, config: str) -> None:
         """Make the directory with this config.json."""
         self.check_free()
+        _write_json_text(self.path / CONFIG, config)
+
+    def rewrite(self, config: str) -> None:
+        """Another config.json: the same experiment, whose images lie elsewhere now."""
         _write_json_text(self.path / CONFIG, config)
 
     def add_start(self, origin: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ class ConstantSupply:
         self.steps_per_epoch = supply.steps_per_epoch
         self.num_classes, self.classes = supply.num_classes, supply.classes
         self.fingerprint, self.val_fingerprint = supply.fingerprint, supply.val_fingerprint
+        self.contents = supply.contents
         self.supply = supply
         inputs = supply.inputs(0)
         images, targets = supply.prepare(inputs)

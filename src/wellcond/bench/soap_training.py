@@ -4,9 +4,10 @@ SOAP twice, with the same trainer: refreshing after each step, and beside the ne
 """
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ class OneBatch:
 
     classes: Sequence[str] = ()
     fingerprint = val_fingerprint = "one batch"
+    contents: Mapping[str, dict[str, Any]] = MappingProxyType({})
     steps_per_epoch = 1
 
     def __init__(self, images: Tensor, num_classes: int) -> None:

@@ -28,8 +28,13 @@ if TYPE_CHECKING:
     from ..runs import Run
     from .album import Album
 
+Rows = list[dict[str, Any]]
 PAGE = "evaluation.html"
 SHOWING = {"segmentation", "discovery", "pca"}  # judges whose findings can be seen
+
+
+class Unwritten(ValueError):
+    """What was found could not be kept, as on a full disk: it is printed all the same, for it may have taken hours."""
 
 
 def parse(arguments: list[str]) -> EvaluateCommand | None:
@@ -52,36 +57,35 @@ def run(command: EvaluateCommand) -> None:
         check_writable(path / EVALUATION, f"what is found of {path}")
     examined = [examine(run, command) for run in runs]  # what is wrong with any of them is said before the work
     albums: list[Album] = []
-    rows: list[dict[str, Any]] = []
+    rows: Rows = []
     for path, (subject, album, step) in zip(runs, examined, strict=True):
-        directory = Run(path)
-        rows += _judge(command, directory, subject, album, step)
         albums.append(album)
+        try:
+            _judge(command, Run(path), subject, album, step, rows)
+        except Unwritten:
+            print(_as_json(rows)) if command.json else _show(path, album, step)
+            raise
         if not command.json:
-            console = Console(highlight=False)
-            console.print(f"{path}, step {step}, on {album.data}", markup=False, soft_wrap=True)
-            console.print(*_tables(album), sep="\n")
-            print(f"→ {path / 'evaluation.json'}")
+            _show(path, album, step)
+            print(f"→ {path / EVALUATION}")
+    if command.json:  # before the page, whose disk may be full
+        print(_as_json(rows))
     if place is not None:
-        from . import page
-
-        page.build(albums, command=_words(command, *command.runs)).write(place)
-    if command.json:
-        print(json.dumps(results.finite(rows), indent=1, allow_nan=False))
-    elif place is not None:
-        print(f"→ {place}")
+        _write_page(place, albums, command)
+        if not command.json:
+            print(f"→ {place}")
 
 
 def _judge(
-    command: EvaluateCommand, directory: "Run", subject: "Subject", album: "Album", step: int
-) -> list[dict[str, Any]]:
-    """The rows that go into the run's evaluation.json, and the run."""
+    command: EvaluateCommand, directory: "Run", subject: "Subject", album: "Album", step: int, rows: Rows
+) -> None:
+    """To `rows`, and into the run's evaluation.json; Unwritten where that fails."""
     import torch
 
     from ..evaluation import JUDGES
+    from ..runs import EVALUATION
 
     origin = results.origin(_words(command, directory.path), next(subject.model.parameters()).device.type)
-    rows = []
     for judge in dict.fromkeys(command.judges):
         try:
             values = dict(JUDGES[judge](subject))
@@ -91,9 +95,36 @@ def _judge(
         album.values[judge] = values
         row = {"judge": judge, "data": album.data, "step": step, "values": values}
         row["settings"] = _settings(judge, command, subject.settings)
-        directory.add_evaluation(row | origin)
         rows.append({"run": str(directory.path), **row, **origin})
-    return rows
+        try:
+            directory.add_evaluation(row | origin)
+        except OSError as error:
+            raise Unwritten(
+                f"the numbers are printed, but {str(directory.path / EVALUATION)!r} cannot be written "
+                f"({error.strerror or error}); make room and evaluate again, or copy them"
+            ) from None
+
+
+def _write_page(place: Path, albums: "list[Album]", command: EvaluateCommand) -> None:
+    from . import page
+
+    try:
+        page.build(albums, command=_words(command, *command.runs)).write(place)
+    except OSError as error:
+        raise Unwritten(
+            f"the numbers are printed and kept, but their page {str(place)!r} cannot be written "
+            f"({error.strerror or error}); make room, or name another place with --html"
+        ) from None
+
+
+def _as_json(rows: Rows) -> str:
+    return json.dumps(results.finite(rows), indent=1, allow_nan=False)
+
+
+def _show(path: Path, album: "Album", step: int) -> None:
+    console = Console(highlight=False)
+    console.print(f"{path}, step {step}, on {album.data}", markup=False, soft_wrap=True)
+    console.print(*_tables(album), sep="\n")
 
 
 def _tables(album: "Album") -> list[Table]:

@@ -58,5 +58,6 @@ class Claim:
     left_out: str = ""  # what cannot be measured here, and why
     admit: Callable[[str, Sequence[Run]], None] | None = None  # ValueError where a run would not belong to these
     identity: Callable[[str], str] | None = None  # of a variant's config: claims share runs of the same one
+    holds: tuple[str, ...] = ()  # what every run of it has in its file, whether it went well or not
     needs: tuple[str, ...] = ()  # what a run of another claim must hold to be taken over
     tell: Callable[[Run], str] | None = None  # the numbers of a finished run in a few words

@@ -63,7 +63,7 @@ class TrainingClaim:
             raise ValueError(f"{self.name} needs {' or '.join(sources)}; give --data FOLDER or --data NAME=PATH")
         missing = [name for name, source in sources.items() if source is None and not options.collect]
 
-        from .training_runs import Runner, resolve, tell  # needs torch
+        from .training_runs import RECORDED, Runner, resolve, tell  # needs torch
 
         device = resolve(options.device, options.quick)
         runner = Runner(self, options, {name: source for name, source in sources.items() if source}, device)
@@ -82,6 +82,7 @@ class TrainingClaim:
             left_out=f"Left out, for the pictures are not given: {', '.join(missing)}." if missing else "",
             admit=runner.admit,
             identity=lambda variant: identity(self.config(variant, options)),
+            holds=RECORDED,
             needs=self.needs,
             tell=tell,
         )

@@ -20,7 +20,7 @@ Key = tuple[str, int]  # variant, seed
 Runs = dict[Key, Run]
 REMEDY = "give those, another --out, or --again to measure all of them anew"
 NEEDED = {"claim", "runs", "quick", "settings"}
-OF_A_RUN = ("variant", "seed", "seconds")
+OF_A_RUN = ("variant", "seed", "seconds", "commit", "hardware", "date")
 
 
 def kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -> tuple[Runs, dict[str, Any]]:
@@ -28,7 +28,7 @@ def kept(path: Path, claim: Claim, config: ReproduceConfig, settings: dict[str, 
 
     `settings` takes over those of variants that are no part of this portion: each may have its own epochs.
     """
-    old = _read(path)
+    old = _read(path, claim)
     if old is None:
         return {}, {}
     if config.quick and not old["quick"]:
@@ -51,7 +51,7 @@ def collected(claim: Claim, config: ReproduceConfig, settings: dict[str, Any]) -
     origin: dict[str, Any] = {}
     for folder in config.collect:
         path = folder if folder.suffix == ".json" else folder / f"{claim.name}.json"
-        other = _read(path)
+        other = _read(path, claim)
         if other is None:
             raise ValueError(f"there is no {str(path)!r} to collect from; name the folder of its results")
         if other["quick"] != config.quick:
@@ -80,11 +80,11 @@ def shared(claim: Claim, config: ReproduceConfig, wanted: Iterable[Key]) -> tupl
             isinstance(other, dict)
             and set(other) >= NEEDED
             and other["claim"] != claim.name
-            and _are_runs(other["runs"])
+            and not _missing(other, OF_A_RUN)
         ):
             origins[other["claim"]] = _origin(other)
             for run in other["runs"]:
-                if "config" in run and set(claim.needs) <= set(run):
+                if {"config", *claim.holds, *claim.needs} <= set(run):
                     known.setdefault((run["config"], run["seed"]), {**run, "taken_from": other["claim"]})
     identities = {variant: claim.identity(variant) for variant, _ in wanted}
     found = {
@@ -158,18 +158,25 @@ def difference(old: Any, new: Any, name: str = "") -> str:
     return "" if old == new else f"{name} {old}, not {new}"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, claim: Claim) -> dict[str, Any] | None:
     """A file of results; ValueError where a part of it is missing, as after two were merged by hand."""
     found = results.read(path, NEEDED, "claim")
-    if found is not None and not (_are_runs(found["runs"]) and isinstance(found["settings"], dict)):
-        raise ValueError(
-            f"{str(path)!r} is damaged: {', '.join(OF_A_RUN)} of a run, or the settings are missing; restore it"
-        )
+    # runs of another claim hold other things: that it is another one is said later, and says more
+    fields = OF_A_RUN if found is None or found["claim"] != claim.name else (*OF_A_RUN, *claim.holds)
+    if found is not None and (missing := _missing(found, fields)):
+        raise ValueError(f"{str(path)!r} is damaged: {missing} missing; restore it")
     return found
 
 
-def _are_runs(runs: Any) -> bool:
-    return isinstance(runs, list) and all(isinstance(run, dict) and {*OF_A_RUN} <= set(run) for run in runs)
+def _missing(content: Mapping[str, Any], fields: Sequence[str]) -> str:
+    """The first thing that the runs or the settings of a file lack, in words; "" where it is nothing."""
+    if not isinstance(content["settings"], dict):
+        return "its settings are"
+    runs = content["runs"]
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        return "its runs are"
+    lacking = ((number, name) for number, run in enumerate(runs, 1) for name in fields if name not in run)
+    return next((f"{name} of run {number} of {len(runs)} is" for number, name in lacking), "")
 
 
 def _apart(claim: Claim, config: ReproduceConfig, content: Mapping[str, Any]) -> set[str]:

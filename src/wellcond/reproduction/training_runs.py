@@ -40,6 +40,8 @@ def resolve(device: str, quick: bool) -> str:
 
 
 _NOT_JUDGED = {"kind", "step", "epoch", "judge", "data"}
+RECORDED = ("config", "dataset", "data", "steps", "top1", "top5", "best_top1", "best_epoch")  # of every run
+RECORDED += ("diverged", "loss", "accuracy", "kappa")
 MANY = 5  # runs before compiled code is thrown away; torch's limit is 8
 
 

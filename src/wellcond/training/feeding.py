@@ -4,7 +4,7 @@ Resident images are gathered on the device inside `prepare`, so a captured step 
 ones arrive as inputs. Both give the same bits.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,8 +18,9 @@ from wellcond.data.progress import bar
 from wellcond.data.sampling import Sampling, evaluation_batches
 from wellcond.data.splits import Split, open_split
 from wellcond.data.views import build_fixed_views, build_views
+from wellcond.training.contents import contents_of
 from wellcond.training.processes import Processes
-from wellcond.training.supply import Inputs
+from wellcond.training.supply import Contents, Inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +33,16 @@ class Images:
     val_feed: Resident | Streamed
 
 
-def open_images(config: TrainConfig, device: torch.device, say: Say = lambda line: None) -> Images:
-    """The images that a config names; `say` gets lines about damaged ones and the like."""
+def open_images(
+    config: TrainConfig,
+    device: torch.device,
+    say: Say = lambda line: None,
+    admit: Callable[[Contents], None] = lambda contents: None,
+) -> Images:
+    """The images that a config names; `say` gets lines about damaged ones and the like.
+
+    `admit` may refuse what they hold, before it is asked whether they suit the model.
+    """
     data = config.data
 
     def opened(name: str, split: Split) -> Cache:
@@ -41,6 +50,7 @@ def open_images(config: TrainConfig, device: torch.device, say: Say = lambda lin
         return open_cache(source, data.image_size, data.cache, say=say, progress=bar)
 
     train, val = opened(data.train, "train"), opened(data.val, "val")
+    admit({"train": contents_of(train), "val": contents_of(val)})
     if config.objective == "supervised":
         check_same_classes(train, val)
         for cache in (train, val):
@@ -60,11 +70,12 @@ class ImageSupply:
         processes: Processes,
         say: Say = lambda line: None,
         images: Images | None = None,
+        admit: Callable[[Contents], None] = lambda contents: None,
     ) -> None:
         self.config, self.processes = config, processes
         data = config.data
         check_pairs(config, processes)
-        images = images or open_images(config, processes.device, say)
+        images = images or open_images(config, processes.device, say, admit)
         train = images.train
         if len(images.val) < processes.world_size:
             raise ValueError(
@@ -75,6 +86,7 @@ class ImageSupply:
         self.num_classes = max(train.meta.num_classes, images.val.meta.num_classes)
         self.classes: Sequence[str] = train.meta.classes
         self.fingerprint, self.val_fingerprint = train.meta.fingerprint, images.val.meta.fingerprint
+        self.contents: Contents = {"train": contents_of(train), "val": contents_of(images.val)}
         self.sampling = Sampling(
             length=len(train), batch_size=config.batch_size, seed=config.seed, repeats=data.augment.repeats
         )

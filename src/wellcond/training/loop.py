@@ -8,9 +8,9 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from wellcond.runs import REQUEUE, SUMMARY, Run
 from wellcond.training import checkpoints
 from wellcond.training.along import Along
 from wellcond.training.capture import check_graph
+from wellcond.training.contents import PLACES, check_moved, follow, moved, recorded
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
@@ -52,8 +53,9 @@ def train(
 ) -> Summary:
     """Train `config` in the run directory `out`, or continue there; returns when all epochs are done.
 
-    A directory with another config is refused; fields in `MAY_CHANGE` may differ. A signal to stop saves and raises
-    `Stopped`, a SystemExit with the status of signals.py. Under torchrun every process calls this alike.
+    A directory with another config is refused; fields in `MAY_CHANGE` may differ, and so may the place of the same
+    images. A signal to stop saves and raises `Stopped`, a SystemExit with the status of signals.py. Under torchrun
+    every process calls this alike.
     """
     run = Run(out)
     check_resume(run, config)
@@ -68,18 +70,25 @@ def train(
         wish = stack.enter_context(stop_signals())
         if processes.is_main:
             stack.enter_context(run.locked())
-        if processes.agree(int(processes.is_main and _is_done(run))):
+        done = bool(processes.agree(int(processes.is_main and _is_done(run))))
+        if done and not moved(run, config):
             return _as_told(run.read_summary() or {}, run)
         with wish.at_once():
-            supply = open_supply(config, processes) if open_supply else _open_images(config, processes, console)
+            supply = open_supply(config, processes) if open_supply else _open_images(run, config, processes, console)
         stack.callback(supply.close)
+        check_moved(run, config, supply.contents)  # before anything is written
+        if done:
+            return _as_told(run.read_summary() or {}, run)
         check_classes(config, supply.num_classes)
         along = Along(config, processes.device) if config.along.judges and processes.is_main else None
         trainer = Trainer(config, run, supply, processes, along)
         stack.callback(trainer.close)
         if processes.is_main:  # only now: what cannot be built leaves no run behind
-            _begin(run, config, processes, supply.classes if config.objective == "supervised" else ())
-        return Loop(trainer, wish, console if processes.is_main else None, stack).run()
+            _begin(run, config, processes, supply)
+        loop = Loop(trainer, wish, console if processes.is_main else None, stack)
+        if processes.is_main:
+            follow(run, config)
+        return loop.run()
 
 
 class Loop:
@@ -256,12 +265,16 @@ def _as_told(done: dict[str, Any], run: Run) -> Summary:
 
 
 def check_resume(run: Run, config: TrainConfig) -> None:
-    """ValueError where `run` is one of another config, naming the first field that differs, or other files."""
+    """ValueError where `run` is one of another config, naming the first field that differs, or other files.
+
+    Another place of the images is left to `check_moved`, if the run has recorded what they must hold.
+    """
     if not run.exists():
         run.check_free()
         return
     changed = changed_fields(config_of(run), config)
-    told = sorted(changed.keys() - MAY_CHANGE, key=lambda name: (name.count("."), list(changed).index(name)))
+    may_change = MAY_CHANGE | PLACES if recorded(run) else MAY_CHANGE
+    told = sorted(changed.keys() - may_change, key=lambda name: (name.count("."), list(changed).index(name)))
     if told:  # epochs before the warm-up that follows them
         name, more = told[0], f" (and {len(told) - 1} more)" if len(told) > 1 else ""
         old, new = changed[name]
@@ -281,25 +294,26 @@ def check_classes(config: TrainConfig, num_classes: int) -> None:
         )
 
 
-def _begin(run: Run, config: TrainConfig, processes: Processes, classes: Sequence[str]) -> None:
+def _begin(run: Run, config: TrainConfig, processes: Processes, supply: Supply) -> None:
     if not run.exists():
         run.create(to_json(config))
-    if classes:  # the same at every start: other pictures are refused
-        run.write_classes(classes)
+    if config.objective == "supervised" and supply.classes:  # the same at every start: other pictures are refused
+        run.write_classes(supply.classes)
     command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "wellcond"), *sys.argv[1:]])
     start = results.origin(command, processes.device.type)
     changed = changed_fields(config_of(run), config)
     now = {name: new if isinstance(new, str | int | float | None) else str(new) for name, (_, new) in changed.items()}
-    run.add_start({**start, "processes": processes.world_size, "changed": now})
+    contents = dict(supply.contents)
+    run.add_start({**start, "processes": processes.world_size, "changed": now, "contents": contents})
 
 
-def _open_images(config: TrainConfig, processes: Processes, console: Console | None) -> Supply:
+def _open_images(run: Run, config: TrainConfig, processes: Processes, console: Console | None) -> Supply:
     def say(line: str) -> None:
         if console is not None and processes.is_main:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     try:
-        return ImageSupply(config, processes, say)
+        return ImageSupply(config, processes, say, admit=partial(check_moved, run, config))
     except Stopped as stopped:
         say(str(stopped))
         raise

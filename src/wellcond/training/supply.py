@@ -4,7 +4,7 @@ Everything about step t is a function of (config, t), so "where was the sampler"
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from wellcond.config import TrainConfig
 from wellcond.training.processes import Processes
 
 Inputs = Mapping[str, Tensor]
+Contents = Mapping[str, dict[str, Any]]  # of "train" and of "val", as contents.py writes them
 
 
 class Supply(Protocol):
@@ -22,6 +23,7 @@ class Supply(Protocol):
     classes: Sequence[str]  # their names, in the order of the labels; none where nobody named them
     fingerprint: str  # of the training images: a resumed run must find the same
     val_fingerprint: str  # and of the validation images: its numbers must go on
+    contents: Contents  # of both; none: they are known by their fingerprints only
 
     def indices(self, step: int) -> Tensor:
         """Sample indices of the whole global batch, on the CPU."""

@@ -20,6 +20,7 @@ from wellcond.training.adopting import adopt_
 from wellcond.training.along import Along, headlines
 from wellcond.training.annealing import Annealing, set_gain
 from wellcond.training.capture import CapturedStep, capture
+from wellcond.training.contents import HALVES, difference
 from wellcond.training.dropping import Drops
 from wellcond.training.loading import PREFIXES
 from wellcond.training.models import build_model, initial_model
@@ -47,6 +48,8 @@ class Trainer:
     ) -> None:
         self.config, self.run, self.supply, self.processes = config, run, supply, processes
         self.along = along  # rank 0 only
+        self.images: dict[str, Any] = {"data": supply.fingerprint, "val_data": supply.val_fingerprint}
+        self.images["contents"] = dict(supply.contents)
         self.num_steps = config.epochs * supply.steps_per_epoch
         model = initial_model(config, supply.fixed_images)
         self.adopted = self._adopt_into(model)
@@ -258,8 +261,7 @@ class Trainer:
                 "world_size": self.processes.world_size,
                 "metrics_bytes": self.metrics.sync(),
                 "rolled_back_to": self.rolled_back_to,
-                "data": self.supply.fingerprint,
-                "val_data": self.supply.val_fingerprint,
+                **self.images,
             }
             if self.annealing is not None:
                 state["skip_gain"] = self.annealing.at(self.tally.step)
@@ -287,6 +289,8 @@ class Trainer:
         path = self.run.checkpoints / checkpoints.name_of(step)
         state = checkpoints.read_state(path)
         self._check_images(state)
+        # those it began with, of which these may be a copy: it stays the same run to the bit
+        self.images = {name: state.get(name, found) for name, found in self.images.items()}
         self.parts.restore({file: checkpoints.read_tensors(path, file) for file in self.parts.live()})
         restore_random(checkpoints.read_tensors(path, "random"), self.processes, seed=self.config.seed, step=step)
         self.tally = Tally.from_json(state["tally"])
@@ -296,15 +300,19 @@ class Trainer:
         return True
 
     def _check_images(self, state: Mapping[str, Any]) -> None:
-        supply, data = self.supply, self.config.data
-        for source, done, key, found in (
-            (data.train, "trained", "data", supply.fingerprint),
-            (data.val, "judged", "val_data", supply.val_fingerprint),
+        """The same files, or else (a copy has other times) files of the same content."""
+        for half, key, found in (
+            ("train", "data", self.supply.fingerprint),
+            ("val", "val_data", self.supply.val_fingerprint),
         ):
-            if state.get(key, found) != found:  # early checkpoints say nothing of the validation images
+            if state.get(key, found) == found:  # early checkpoints say nothing of the validation images
+                continue
+            told = difference(state.get("contents", {}).get(half, {}), self.supply.contents.get(half, {}))
+            if told:
+                source, run = getattr(self.config.data, half), str(self.run.path)
                 raise ValueError(
-                    f"the images of {source!r} are not those that {str(self.run.path)!r} was {done} on; "
-                    "bring them back, or start anew in another --out"
+                    f"data.{half}: the images of {source!r} are not those that {run!r} was {HALVES[half]} on "
+                    f"(not the same {told}); bring them back, or start anew in another --out"
                 )
 
     def _open_logs(self, length: int) -> None:
