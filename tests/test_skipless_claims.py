@@ -266,12 +266,25 @@ def test_extension_rules():
     runs = [run for name, of in values.items() for run in made_up(f"cifar10/soap/{name}", of)]
     runs += made_up("cifar10/adamw/skip", [76.5, 76.5])
     judgement = beyond_claim.judge_beyond(runs)
-    assert judgement.verdict == "CIFAR-10, SOAP: helps: centred-gelu; hurts: tat; not shown to matter: dct."
+    helps, ahead = judgement.verdict.split(". ")
+    assert helps == "CIFAR-10, SOAP: helps: centred-gelu; hurts: tat; not shown to matter: dct"
+    assert ahead == "CIFAR-10, SOAP ahead of AdamW with skips: centred-gelu."
     rows = {row.name: row.value for row in judgement.rows}
     assert rows["CIFAR-10, SOAP, skipless, initialized, less with skips"] == pytest.approx(-6.0)
     headline = "CIFAR-10, SOAP, skipless, initialized, centred-gelu, less with skips, AdamW"
     assert rows[headline] == pytest.approx(2.6)
     assert beyond_claim.judge_beyond(runs[:2]).verdict.startswith("Not decided")
+    alone = beyond_claim.judge_beyond([run for run in runs if run["seed"] == 0])
+    assert alone.verdict == "CIFAR-10, SOAP: too few seeds: centred-gelu, tat, dct."
+
+
+def test_the_losses_in_results_are_of_the_runs_of_the_table():
+    """A config may have been run for several claims, with other bits."""
+    table, losses = (json.loads((RESULTS / f"{name}.json").read_text())["runs"] for name in ("cts-table1", "cts-fig1"))
+    known = {(run["variant"], run["seed"]): run for run in table}
+    for run in losses:
+        same = known[run["variant"], run["seed"]]
+        assert (run["top1"], run["loss"]) == (same["top1"], same["loss"]), run["variant"]
 
 
 def test_gap_rules():

@@ -92,7 +92,7 @@ def tiny_imagenet_vit_tiny(*, epochs: int = 200) -> TrainConfig:
     variants  --model.attention linear --model.k 8, --model.graying.method dct --model.graying.epsilon 0.95,
               --model.graying.method svd --model.graying.epsilon 0.7, --model.cut-attention-skips, --epochs 60
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      asa-table2: 59.2 GPU-minutes of one H200 (results/asa-table2.json),
+    time      asa-table2: 76.9 GPU-minutes of one H200 (results/asa-table2.json),
               asa-table3: 42.8 GPU-minutes of one H200 (results/asa-table3.json),
               asa-fig1c: 20.5 GPU-minutes of one H200 (results/asa-fig1c.json),
               asa-fig2: 9.4 GPU-minutes of one H200 (results/asa-fig2.json),
@@ -131,8 +131,8 @@ def tiny_imagenet_vit_tiny_strong(*, epochs: int = 200) -> TrainConfig:
     variants  --model.graying.method dct --model.graying.epsilon 0.95,
               --model.graying.method svd --model.graying.epsilon 0.7
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      asa-table2: 59.2 GPU-minutes of one H200 (results/asa-table2.json)
-    expected  100 epochs, one seed: 46.2, SVD 47.1, DCT 45.9 (results/asa-table2.json)
+    time      asa-table2: 76.9 GPU-minutes of one H200 (results/asa-table2.json)
+    expected  100 epochs, two seeds: 46.3, SVD 46.2, DCT 46.3 (results/asa-table2.json)
     paper     none with this recipe: softmax 43.0/67.3, SVD 44.7/69.7, DCT 44.8/69.7
     """
     plain = tiny_imagenet_vit_tiny(epochs=epochs)

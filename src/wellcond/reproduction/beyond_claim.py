@@ -42,6 +42,7 @@ EXTENSIONS: dict[str, dict[str, Any]] = {
 }
 
 
+VERDICTS = {"higher": "helps", "lower": "hurts", "one seed": "too few seeds"}
 ON_TINY = ("none", "alpha-0.5")  # what was ahead in small trials (docs/log.md), on the second set
 
 
@@ -66,11 +67,15 @@ def judge_beyond(runs: Sequence[Run]) -> Judgement:
             if said:
                 verdicts = "; ".join(f"{verdict}: {', '.join(of)}" for verdict, of in said.items())
                 told.append(f"{NAMES[data]}, {words}: {verdicts}")
+        ahead = []
         for name in EXTENSIONS:
             if values := differences(runs, f"{data}/soap/{name}", f"{data}/adamw/skip", reached):
-                rows.append(
-                    difference_row(f"{NAMES[data]}, SOAP, {_label(name)}, less with skips, AdamW", None, values)
-                )
+                words = f"{NAMES[data]}, SOAP, {_label(name)}, less with skips, AdamW"
+                rows.append(row := difference_row(words, None, values))
+                if against(None, row.interval) == "higher":
+                    ahead.append("the paper's" if name == "none" else name)
+        if ahead:
+            told.append(f"{NAMES[data]}, SOAP ahead of AdamW with skips: {', '.join(ahead)}")
     return Judgement(rows=rows, verdict=(". ".join(told) or "Not decided: there is nothing to compare yet") + ".")
 
 
@@ -84,7 +89,7 @@ def _judged(runs: Sequence[Run], of: str, words: str) -> tuple[list[Row], dict[s
     for name in list(EXTENSIONS)[1:]:
         if values := differences(runs, f"{of}/{name}", f"{of}/none", reached):
             rows.append(row := difference_row(f"{words}, {name}, gain", None, values))
-            verdict = {"higher": "helps", "lower": "hurts"}.get(against(None, row.interval), "not shown to matter")
+            verdict = VERDICTS.get(against(None, row.interval), "not shown to matter")
             said.setdefault(verdict, []).append(name)
     for name in EXTENSIONS:
         if values := differences(runs, f"{of}/{name}", f"{of}/skip", reached):
