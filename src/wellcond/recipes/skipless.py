@@ -24,14 +24,16 @@ def cifar10_vit_tiny_skipless(*, epochs: int = 200) -> TrainConfig:
 
     command   wellcond train cifar10-vit-tiny-skipless --data cifar10:FOLDER    (or a folder, or parquet shards)
     variants  --optim.name soap --optim.betas 0.95 0.95 --optim.lr 3e-3, --model.init.method default (lags),
-              --model.init.alpha 0.5 (ours, ahead), --epochs 20, --model.activation centred-gelu, --model.graying.method dct
+              --model.init.alpha 0.5 (ours, ahead), --epochs 20, --model.activation centred-gelu,
+              --model.graying.method dct
     hardware  one GPU; the set stays in its memory
     time      cts-table1: 16.9 GPU-minutes of one H200 (results/cts-table1.json),
               cts-init-depth: 13.2 GPU-minutes of one H200 (results/cts-init-depth.json),
               cts-rates: 16.4 GPU-minutes of one H200 (results/cts-rates.json),
               cts-beyond: 7.3 GPU-minutes of one H200 (results/cts-beyond.json)
     expected  20 epochs: SOAP 81.3; AdamW, --optim.lr 3e-4 65.1; with timm's initialization SOAP 69.0, AdamW 46.4; with
-              skips SOAP 85.3, AdamW 76.6 (results/cts-table1.json); SOAP with the smaller α 84.3 (results/cts-beyond.json)
+              skips SOAP 85.3, AdamW 76.6 (results/cts-table1.json); SOAP with the smaller α 84.3
+              (results/cts-beyond.json)
     paper     ViT-B on ImageNet-1K, AdamW/SOAP: with skips 80.3/80.1, without 61.4/77.0, initialized 78.1/80.8
     """
     return without_skips(cifar10_vit_tiny(epochs=epochs))
