@@ -330,10 +330,10 @@ def test_dense_rules():
             runs += made_up("vit-s/skipless-init/adamw", [better, better + 0.1], judged=judged)
         expected = f"ViT-S: better dense features without skips {verdict}."
         assert dense_claim.judge_dense(runs).verdict == expected
-    extended = [*runs, *made_up("vit-s/skipless-centred/adamw", [40.0, 40.1], judged=judged)]
+    extended = [*runs, *made_up("vit-s/skipless-ours/adamw", [40.0, 40.1], judged=judged)]
     assert dense_claim.judge_dense(extended).verdict == expected  # ours has rows, and decides nothing
     rows = {row.name: row for row in dense_claim.judge_dense(extended).rows}
-    row = rows["VOC animals, mIoU of one layer: ViT-S, AdamW, centred GELU, without skips less with them"]
+    row = rows["VOC animals, mIoU of one layer: ViT-S, AdamW, α = 0.5, without skips less with them"]
     assert row.value == pytest.approx(15) and row.paper == "–"
     assert dense_claim.judge_dense(runs[:1]).verdict.startswith("Not decided")
 

@@ -20,7 +20,7 @@ from .claim import Claim, Judgement, Run
 from .comparing import Number, by_seed, mean_row
 from .dino_cells import (
     EPOCHS,
-    OURS,
+    PAPER,
     QUICK,
     SCALED,
     SCALED_VOC,
@@ -38,7 +38,7 @@ from .experiments import TrainingClaim
 
 PROBES = {"segmentation miou": "one layer", "segmentation miou_multi_scale": "four layers"}
 CORLOC = "discovery corloc"
-PAPER_CORLOC = {SKIP: "49.4 (SOAP, VOC 2012)", OURS: "63.2 (SOAP, VOC 2012)"}
+PAPER_CORLOC = {SKIP: "49.4 (SOAP, VOC 2012)", PAPER: "63.2 (SOAP, VOC 2012)"}
 
 
 def mean_along(what: str) -> Number:
@@ -93,7 +93,7 @@ def judge_fig3(runs: Sequence[Run]) -> Judgement:
         said = []
         for words, number in (("at the end", end), ("already at two thirds", early)):
             if values := ahead(runs, ours, base, number, end):
-                paper = "+13.8 (VOC 2012)" if f"/{OURS}/soap" in ours and number is end else "> 0"
+                paper = "+13.8 (VOC 2012)" if f"/{PAPER}/soap" in ours and number is end else "> 0"
                 row = ahead_row(f"{name}, CorLoc {words}, less with skips at the end", paper, values)
                 rows.append(row)
                 said.append(f"{words} {row.verdict}")

@@ -23,12 +23,11 @@ from .comparing import against, best, by_seed, difference_row, differences, mean
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import grayed
 from .skip_claim import sets_of
-from .skipless_cells import EPOCHS, NAMES, OPTIMIZERS, WORDS, cell, reached
+from .skipless_cells import EPOCHS, LESS_NOISE, NAMES, OPTIMIZERS, WORDS, cell, reached
 from .training_page import accuracy_sections
 
 CENTRED = {"model.activation": "centred-gelu"}
 CALIBRATED = {"model.init.calibrate": True}
-LESS_NOISE = {"model.init.alpha": (0.5,)}
 EXTENSIONS: dict[str, dict[str, Any]] = {
     "none": {},
     "calibrated": CALIBRATED,

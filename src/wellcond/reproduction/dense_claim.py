@@ -15,7 +15,7 @@ from .comparing import Number, by_seed, mean_row
 from .dino_cells import (
     EPOCHS,
     MODELS,
-    OURS,
+    PAPER,
     PETS,
     QUICK,
     SCALED,
@@ -73,10 +73,10 @@ def judge_dense(runs: Sequence[Run]) -> Judgement:
         for name, ours, base in pairs(runs):
             if values := ahead(runs, ours, base, number):
                 model, skips, optimizer = ours.split("/")
-                stated = asked.paper.get(optimizer) if skips == OURS else None
+                stated = asked.paper.get(optimizer) if skips == PAPER else None
                 paper = f"{stated[1] - stated[0]:+.1f} (VOC 2012)" if stated else "–"
                 rows.append(row := ahead_row(f"{asked.words}: {name}, without skips less with them", paper, values))
-                if skips == OURS:
+                if skips == PAPER:
                     said[model, asked.words, optimizer] = row.verdict
     verdicts = [f"{MODELS[model]}: {_verdict(model, said)}" for model in MODELS if any(key[0] == model for key in said)]
     return Judgement(rows=rows, verdict=". ".join(verdicts or ["Not decided: there is nothing to compare yet"]) + ".")
@@ -84,7 +84,7 @@ def judge_dense(runs: Sequence[Run]) -> Judgement:
 
 def _stated(asked: Asked, variant: str) -> str:
     _, skips, optimizer = variant.split("/")
-    numbers = dict(zip((SKIP, OURS), asked.paper.get(optimizer, ()), strict=False))
+    numbers = dict(zip((SKIP, PAPER), asked.paper.get(optimizer, ()), strict=False))
     return f"{numbers[skips]:g} (VOC 2012)" if skips in numbers else "–"
 
 

@@ -4,7 +4,7 @@
 (Proposition 2). Measured after every block, in float64, on validation pictures: the mass that a token gives to itself,
 the cosine between tokens, log κ of the tokens.
 
-Rule, written down before the runs, for the paper's initialization and the calibrated one against timm's own, all
+Rule, written down before the runs, for the paper's initialization, the calibrated one and ours against timm's, all
 without skips and with SOAP: at the start the mean over blocks of the diagonal mass is higher, of the cosine lower, of
 log κ lower, each with the whole 95 % interval over seeds. Each is said by itself, and so is the same after training.
 """
@@ -18,7 +18,7 @@ from .claim import Claim, Judgement, Run
 from .comparing import Number, against, by_seed, difference_row, differences, mean_row
 from .depth_page import sections
 from .experiments import TrainingClaim
-from .skipless_cells import EPOCHS, cell
+from .skipless_cells import EPOCHS, MODELS, cell
 
 NUM_IMAGES = 16
 MEASURED = {  # quantity → site, words, and where the initialization should take it
@@ -32,6 +32,7 @@ VARIANTS = {
     "default": "skipless",
     "paper": "skipless, initialized",
     "calibrated": "skipless, initialized, calibrated",
+    "ours": MODELS["skipless-ours"],  # the best that we know (cts-beyond)
 }
 
 
@@ -81,7 +82,7 @@ def judge_depth(runs: Sequence[Run]) -> Judgement:
             for variant in VARIANTS:
                 if values := list(by_seed(runs, variant, number).values()):
                     rows.append(mean_row(f"{VARIANTS[variant]}, {name} {words}", "–", values))
-            for variant in ("paper", "calibrated"):
+            for variant in ("paper", "calibrated", "ours"):
                 if values := differences(runs, variant, "default", number):
                     label = f"{VARIANTS[variant]}, less {VARIANTS['default']}, {name} {words}"
                     rows.append(row := difference_row(label, None, values))
@@ -93,12 +94,13 @@ def judge_depth(runs: Sequence[Run]) -> Judgement:
 
 
 def _experiments() -> dict[str, Any]:
-    data, ours = "cifar10", "skipless-init/soap"
+    data, paper = "cifar10", "skipless-init/soap"
     return {
         "skip": cell(data, "skip/soap"),
         "default": cell(data, "skipless/soap"),
-        "paper": cell(data, ours),
-        "calibrated": cell(data, ours, **{"model.init.calibrate": True}),
+        "paper": cell(data, paper),
+        "calibrated": cell(data, paper, **{"model.init.calibrate": True}),
+        "ours": cell(data, "skipless-ours/soap"),
     }
 
 

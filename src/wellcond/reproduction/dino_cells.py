@@ -1,10 +1,9 @@
 """DINO with and without skips ("Cutting the Skip", Figs. 2 to 4 and its dense probes), on Tiny-ImageNet.
 
-{vit-tiny, vit-s} × {skip, skipless-init, skipless-centred} × {adamw, soap}. The third is ours: a GELU without its mean,
-which keeps the tokens of a picture apart over depth; no verdict on the paper hangs on it. All cells share everything
-but the skips, the weights they begin with, that activation, the optimizer and its betas; learning rate, weight decay
-and schedule are the recipe's, which are those of DINO's authors for AdamW with skips. Nothing is looked for, for any
-cell.
+{vit-tiny, vit-s} × {skip, skipless-init, skipless-ours} × {adamw, soap}. The third has the smaller α that helps with
+labels (cts-beyond); no verdict on the paper hangs on it. All cells share everything but the skips, the weights they
+begin with, the optimizer and its betas; learning rate, weight decay and schedule are the recipe's, which are those of
+DINO's authors for AdamW with skips. Nothing is looked for, for any cell.
 
 Runs are judged along the way, and after training by everything that any of these claims asks (dino_judged), so a run
 of one claim is a run of all of them; only Figs. 2 and 3 ask no more than what was said along the way.
@@ -21,13 +20,14 @@ from .claim import Claim, Row, Run
 from .comparing import Number, against, by_seed, mean_row
 from .experiments import Experiment, TrainingClaim
 from .pictures import PETS, VOC
-from .skipless_cells import CUT, OPTIMIZERS, WORDS
+from .skipless_cells import CUT, LESS_NOISE, OPTIMIZERS, WORDS
+from .skipless_cells import MODELS as NAMES
 
 EPOCHS, PARTS = 24, 6
 TINY = "tiny-imagenet"
 MODELS = {"vit-tiny": "ViT-Tiny", "vit-s": "ViT-S"}
-SKIP, OURS, CENTRED = "skip", "skipless-init", "skipless-centred"
-SKIPS = {SKIP: "with skips", OURS: "skipless, initialized", CENTRED: "skipless, initialized, centred GELU"}
+SKIP, PAPER, OURS = "skip", "skipless-init", "skipless-ours"
+SKIPS = {skips: NAMES[skips] for skips in (SKIP, PAPER, OURS)}
 INIT = {"model.init.method": "skipless", "model.init.alpha": (1.8,), "model.init.beta": (1.0,), "model.init.c": (3.0,)}
 ALONG = ("along",)
 NEEDS = (*ALONG, "judged", "maps")
@@ -50,13 +50,13 @@ def cells() -> dict[str, Experiment]:
         for skips in SKIPS:
             for optimizer, changes in OPTIMIZERS.items():
                 cut = {} if skips == SKIP else {**CUT, **INIT}
-                shaped = {"model.activation": "centred-gelu"} if skips == CENTRED else {}
-                own = {"monitor_every": 0, **changes, **cut, **shaped}
+                smaller = LESS_NOISE if skips == OURS else {}
+                own = {"monitor_every": 0, **changes, **cut, **smaller}
                 found[f"{model}/{skips}/{optimizer}"] = Experiment(recipe=f"{TINY}-dino-{model}", changes=own)
     return found
 
 
-QUICK = tuple(f"vit-tiny/{skips}/{optimizer}" for skips in (SKIP, OURS) for optimizer in OPTIMIZERS)
+QUICK = tuple(f"vit-tiny/{skips}/{optimizer}" for skips in (SKIP, PAPER) for optimizer in OPTIMIZERS)
 
 
 def claim_of(base: TrainingClaim, options: ReproduceConfig, *, judged: bool = True) -> Claim:
@@ -133,11 +133,11 @@ def pairs(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
     there = {run["variant"] for run in runs}
     found = []
     for model, name in MODELS.items():
-        for skips, shaped in ((OURS, ""), (CENTRED, ", centred GELU")):
+        for skips, more in ((PAPER, ""), (OURS, ", α = 0.5")):
             for optimizer, word in WORDS.items():
                 ours, base = f"{model}/{skips}/{optimizer}", f"{model}/{SKIP}/{optimizer}"
                 if there & {ours, base}:
-                    found.append((f"{name}, {word}{shaped}", ours, base))
+                    found.append((f"{name}, {word}{more}", ours, base))
     return found
 
 
