@@ -14,6 +14,7 @@ import wellcond as wc
 from wellcond import recipes
 from wellcond.config import ReproduceConfig
 from wellcond.data.splits import open_split
+from wellcond.report import Figure
 from wellcond.reproduction import (
     beyond_claim,
     depth_claim,
@@ -25,6 +26,7 @@ from wellcond.reproduction import (
     training_runs,
 )
 from wellcond.reproduction.experiments import essence
+from wellcond.reproduction.training_page import time_sections
 
 TRAINING = [
     rates_claim.RATES_CLAIM,
@@ -247,6 +249,18 @@ def test_table_rules():
     verdict = skipless_claim.judge_table1(runs).verdict
     assert "AdamW with skips: not reproduced;" in verdict
     assert "is level; AdamW without skips, not initialized, lags" in verdict
+
+
+def test_time_is_that_of_the_fastest_run_of_a_variant():
+    """Runs that share a GPU slow each other down."""
+    curve = {"accuracy": {"epoch": [1, 2], "top1": [10.0, 20.0]}, "data": {"train": 1000}}
+    slow, fast = (made_up("x/skip/soap", [20.0], images_per_s=speed, **curve)[0] for speed in (50.0, 200.0))
+    other = made_up("x/skip/adamw", [20.0], images_per_s=100.0, **curve)[0]
+    unknown = made_up("x/skipless/adamw", [20.0], images_per_s=None, **curve)[0]
+    (section,) = time_sections({"runs": [slow, {**fast, "seed": 1}, other, unknown]})
+    (figure,) = section.items
+    assert isinstance(figure, Figure)
+    assert [trace["x"] for trace in figure.data] == [[5.0, 10.0], [5.0, 10.0], [10.0, 20.0]]
 
 
 def test_loss_rules():
