@@ -410,3 +410,38 @@ def test_mimetic_products():
             wc.mimetic_(model, query_key=bad)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"value_output is \(0, 0\).*zero and stay so"):
         wc.mimetic_(model, value_output=(0, 0))
+
+
+# positions
+
+
+def test_positions_are_drawn_anew_and_nothing_else_changes():
+    plain, drawn = vit(), vit()
+    wc.init_skipless_(plain, generator=seeded())
+    wc.init_skipless_(drawn, positions=0.3, generator=seeded())
+    for name, weight in plain.state_dict().items():
+        assert torch.equal(weight, drawn.state_dict()[name]) == (name != "pos_embed"), name
+    assert float(drawn.pos_embed.detach().std()) == pytest.approx(0.3, rel=0.1) and drawn.pos_embed.requires_grad
+    again = vit()
+    wc.init_skipless_(again, positions=0.3, generator=seeded())
+    assert torch.equal(again.pos_embed, drawn.pos_embed)
+    tokens = [
+        model.norm_pre(model._pos_embed(model.patch_embed(torch.zeros(1, 3, 32, 32)))) for model in (plain, drawn)
+    ]
+    near, far = (torch.pdist(t[0]).mean() for t in tokens)
+    assert far > 5 * near
+
+
+@pytest.mark.parametrize("positions", [0.0, -1.0, math.nan, math.inf])
+def test_a_deviation_is_positive(positions):
+    model = vit()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match="give a positive standard deviation"):
+        wc.init_skipless_(model, positions=positions)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_a_model_without_learned_positions_is_refused():
+    model = timm.create_model("swin_tiny_patch4_window7_224", img_size=32, window_size=4, depths=(1,), num_heads=(2,))
+    with pytest.raises(ValueError, match="SwinTransformer has no learned position embeddings to draw; leave"):
+        wc.init_skipless_(model, positions=0.3)

@@ -43,6 +43,8 @@ class InitConfig:
     """Entries of Z (skipless)."""
     temperature: tuple[float, ...] = (1.0,)
     """Factor on the logits, folded into W_Q (skipless)."""
+    positions: float | None = None
+    """Standard deviation of the position embeddings, drawn anew; none: they stay timm's (skipless)."""
     calibrate: bool = False
     """Find the temperatures on the pictures of the monitor, so that attention stays diagonal over depth (skipless)."""
 
@@ -55,6 +57,8 @@ class InitConfig:
                 raise ValueError(f"init.{name} is empty; give one number, or one for each block")
             for value in values:
                 check_number(f"init.{name}", value, positive=name in ("c", "temperature"))
+        if self.positions is not None:
+            check_number("init.positions", self.positions, positive=True)
         if self.calibrate and self.temperature != (1.0,):
             raise ValueError(
                 f"init.calibrate finds what init.temperature {self.temperature} sets; leave one of them out"

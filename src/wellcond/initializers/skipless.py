@@ -19,6 +19,7 @@ or after the branch (Swin v2), divides c out again.
 import math
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from wellcond.blocks.depth import OverDepth, as_number, over_depth
@@ -37,6 +38,7 @@ def init_skipless_(
     c: OverDepth = 3.0,
     z: str = "normal",
     temperature: OverDepth | None = None,
+    positions: float | None = None,
     generator: Generator = None,
 ) -> Model:
     """Give the blocks of a timm model weights with which it trains without skips; returns the same object.
@@ -46,8 +48,10 @@ def init_skipless_(
 
     - `z`: entries of Z "normal" or "uniform", of the same variance 1/d.
     - `temperature` τ: attention becomes softmax(τ · logits); folded into W_Q, so the model computes nothing more.
+    - `positions`: the standard deviation of the position embeddings, drawn anew; None leaves them. The small ones that
+      timm draws hardly tell the tokens of a picture apart, and without skips nothing does so again later.
     - `generator`: of the CPU; by default torch's own. Block by block it draws W_V, W_O, then Z for every head, then
-      the MLP from its input to its output.
+      the MLP from its input to its output; positions last.
 
     Skips are not cut here (`cut_skips`), and the state dict keeps its names. ValueError naming the block and the
     reason, before anything is changed, where a block has no such matrices (talking heads, class attention, attention
@@ -67,6 +71,7 @@ def init_skipless_(
             raise ValueError(
                 f"alpha and beta are both 0 in block {number}: W_Q and W_K would be zero and stay so; give another"
             )
+    embedding = _position_embedding(model, positions)
     for block, a, b, tau, scale in zip(blocks, alphas, betas, taus, cs, strict=True):
         for W in (block.value, block.output):
             fill(W, scale * orthogonal(block.width, block.width, generator))
@@ -77,7 +82,21 @@ def init_skipless_(
         for W in block.mlp:
             suo_(W, generator)
         settle(block)
+    if positions is not None:
+        fill(embedding, positions * torch.randn(embedding.shape, dtype=torch.float64, generator=generator))
     return model
+
+
+def _position_embedding(model: nn.Module, positions: float | None) -> Tensor:
+    """What is to be drawn anew: nothing for None; ValueError where it cannot be."""
+    if positions is None:
+        return torch.empty(0)
+    if not (math.isfinite(positions) and positions > 0):
+        raise ValueError(f"positions is {positions!r}; give a positive standard deviation, or None to leave them")
+    embedding = getattr(model, "pos_embed", None)
+    if not isinstance(embedding, nn.Parameter):
+        raise ValueError(f"{type(model).__name__} has no learned position embeddings to draw; leave positions out")
+    return embedding.detach()
 
 
 def _temperatures(temperature: Any, blocks: list[Matrices]) -> list[float]:

@@ -7,6 +7,7 @@ annealed      skips whose gain falls from 1 to 0 over the first half of the run
 dct           token graying on top
 alpha-0.5     less noise Z beside the identity in W_Q W_Kᵀ ≈ αZ + βI, where the paper has α = 2
 alpha-0.5-c-6 the same with W_V and W_O twice as large: norms undo that, but a step then changes them less
+alpha-0.5-positions  the same with larger position embeddings: the tokens of a picture begin further apart
 
 Rule, written down before the runs: an extension helps if the whole 95 % interval of its difference to skipless,
 initialized, with the same optimizer and learning rate, seed by seed, lies above 0; it hurts if under 0; else nothing
@@ -37,6 +38,7 @@ EXTENSIONS: dict[str, dict[str, Any]] = {
     "dct": grayed("dct"),
     "calibrated-centred": {**CALIBRATED, **CENTRED},
     "alpha-0.5": LESS_NOISE,
+    "alpha-0.5-positions": {**LESS_NOISE, "model.init.positions": 0.3},
     "alpha-0.5-c-6": {**LESS_NOISE, "model.init.c": (6.0,)},
 }
 

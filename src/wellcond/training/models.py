@@ -64,7 +64,7 @@ def _initialize(model: nn.Module, config: InitConfig) -> None:
     elif config.method == "skipless":
         spread = {name: getattr(config, name) for name in ("alpha", "beta", "c", "temperature")}
         one_or_each = {name: values[0] if len(values) == 1 else values for name, values in spread.items()}
-        init_skipless_(model, **one_or_each, z=config.z)
+        init_skipless_(model, **one_or_each, z=config.z, positions=config.positions)
 
 
 def _create(config: ModelConfig, options: dict[str, Any]) -> nn.Module:
