@@ -187,6 +187,40 @@ def test_readers_end_with_a_run_that_was_killed(tmp_path):
     assert ended(readers)
 
 
+@pytest.mark.parametrize("closed", [1, 3])
+def test_a_process_without_standard_files_streams(closed, tmp_path):
+    """As a daemon, or after `<&-`: the first files that are opened take their numbers."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, torch\n"
+        "from pathlib import Path\n"
+        "from wellcond.data.cache import open_cache\n"
+        "from wellcond.data.feeds import Streamed\n"
+        "from wellcond.data.generated import GeneratedSource\n"
+        "cache = open_cache(GeneratedSource(8, size=16), 16, Path(sys.argv[1]))\n"
+        "os.closerange(0, int(sys.argv[2]))\n"
+        "((raw, labels),) = Streamed(cache, torch.device('cpu'), 1).batches([torch.arange(8)])\n"
+        "assert torch.equal(raw, torch.from_numpy(cache.images))\n"
+    )
+    assert subprocess.run([sys.executable, script, tmp_path, str(closed)]).returncode == 0
+
+
+def test_readers_end_though_a_forked_process_keeps_their_pipe_open(cache, started):
+    """As the workers of a user's DataLoader do; closing waited until they had ended."""
+    batches: Any = Streamed(cache, CPU, workers=1).batches(forever())
+    next(batches)
+    (process,) = started
+    assert process.stdin is not None
+    held = os.dup(process.stdin.fileno())  # what a fork holds
+    closing = threading.Thread(target=batches.close)
+    closing.start()
+    closing.join(10)
+    stuck = closing.is_alive()
+    os.close(held)
+    closing.join()
+    assert not stuck and process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("chosen", "error", "words"),
     [

@@ -7,6 +7,7 @@ process) are blocked in them: the run finishes its step, and they end with their
 """
 
 import contextlib
+import fcntl
 import math
 import mmap
 import os
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from .cache import Cache
 
 PROGRAM = Path(__file__).with_name("reader.py")
+END = np.array([0, -1], np.int64)  # in the place of where a batch begins, and how many rows it has
 STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
 
 
@@ -36,9 +38,9 @@ class Readers:
         self.cache, self.slots, self.size = cache, slots, max(1, size)
         self.image = math.prod(cache.images.shape[1:])  # bytes: uint8
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * count
-        path = cache.folder / "images.npy"
-        self._file = path.open("rb")
-        self._begin = path.stat().st_size - cache.images.nbytes
+        with (cache.folder / "images.npy").open("rb") as file:
+            self._file = _above_standard(file.fileno())
+            self._begin = os.fstat(self._file).st_size - cache.images.nbytes
         self._shared = _unnamed(self.slots * self.size * self.image)
         self.memory = mmap.mmap(self._shared, 0)
 
@@ -71,7 +73,7 @@ class Readers:
             raise self._ended(process)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        numbers = [self._file.fileno(), self._shared, self._begin, self.image]
+        numbers = [self._file, self._shared, self._begin, self.image]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # what is blocked here stays so in there
         try:
             return subprocess.Popen(
@@ -98,13 +100,14 @@ class Readers:
         for process in filter(None, self.processes):
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):  # of one that was killed
+                process.stdin.write(END.tobytes())  # a process that the user forked meanwhile keeps the pipe open
                 process.stdin.close()
         for process in filter(None, self.processes):
             process.wait()
             for pipe in (process.stdout, process.stderr):
                 assert pipe is not None
                 pipe.close()
-        self._file.close()
+        os.close(self._file)
         os.close(self._shared)
 
     def __enter__(self) -> "Readers":
@@ -116,10 +119,13 @@ class Readers:
 
 def _unnamed(nbytes: int) -> int:
     """A file in memory, or where there are none (macOS) one in the temporary folder, of which the name is gone."""
-    if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("wellcond-images")
-    else:
-        with tempfile.TemporaryFile() as file:
-            handle = os.dup(file.fileno())
-    os.truncate(handle, nbytes)
-    return handle
+    in_memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("wellcond-images"), "rb+") if in_memory else tempfile.TemporaryFile() as file:
+        file.truncate(nbytes)
+        return _above_standard(file.fileno())
+
+
+def _above_standard(handle: int) -> int:
+    """A copy that is none of 0, 1, 2: where a daemon or `<&-` closed those, new files take their numbers, and in a
+    reader its pipes do."""
+    return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 3)
