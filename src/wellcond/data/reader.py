@@ -2,8 +2,7 @@
 
 Nothing but the standard library, so that it starts in hundredths of a second and takes a few megabytes. It is told on
 standard input where in the memory a batch begins, how many rows it has and which, int64 each; one byte on standard
-output says that the batch is there. A negative number of rows, or the end of the input, as of a parent that was killed,
-is its own end.
+output says that the batch is there. The end of the input, also of a parent that was killed, is its own end.
 """
 
 import mmap
@@ -17,8 +16,6 @@ def main(file: int, memory: int, begin: int, nbytes: int) -> None:
     shared = memoryview(mmap.mmap(memory, 0))
     while len(head := sys.stdin.buffer.read(16)) == 16:
         start, count = array("q", head)
-        if count < 0:
-            return
         for place, row in enumerate(array("q", sys.stdin.buffer.read(8 * count))):
             first = start + place * nbytes
             read(file, shared[first : first + nbytes], begin + row * nbytes)

@@ -3,7 +3,7 @@
 Each runs `reader.py` by its path: a fork would copy a process that has threads and CUDA in it, and multiprocessing's
 spawn runs the user's script once more. The shared memory is a file without a name, so that /dev/shm, small in many
 containers, has no say. Signals that ask a run to stop (Ctrl-C goes to the whole group, some schedulers' to every
-process) are blocked in them: the run finishes its step, and they end with their standard input.
+process) are blocked in them: the run finishes its step, and ends them; without it they end with their standard input.
 """
 
 import contextlib
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from .cache import Cache
 
 PROGRAM = Path(__file__).with_name("reader.py")
-END = np.array([0, -1], np.int64)  # in the place of where a batch begins, and how many rows it has
 STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
 
 
@@ -96,17 +95,20 @@ class Readers:
             "start the same command again"
         )
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """At once: they have nothing to lose. The end of their input would not do where a disk hangs, or where the user
+        has forked a process since, which keeps the pipe open."""
         for process in filter(None, self.processes):
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # of one that was killed
-                process.stdin.write(END.tobytes())  # a process that the user forked meanwhile keeps the pipe open
-                process.stdin.close()
+            process.kill()
+
+    def close(self) -> None:
+        self.end()
         for process in filter(None, self.processes):
             process.wait()
-            for pipe in (process.stdout, process.stderr):
+            for pipe in (process.stdin, process.stdout, process.stderr):
                 assert pipe is not None
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):  # what was asked last may not have been sent
+                    pipe.close()
         os.close(self._file)
         os.close(self._shared)
 
