@@ -182,7 +182,14 @@ def test_a_mistake_is_one_line_and_exit_2(arguments, words, photo, tmp_path, cap
     assert sorted(tmp_path.rglob("*")) == before  # and nothing was left behind
 
 
-@pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "may read and write")])
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EACCES, "may read and write"),
+        (errno.EMFILE, "ulimit -n"),
+    ],
+)
 def test_a_full_or_closed_disk_is_one_line(number, words, photo, capsys, monkeypatch):
     def fail(path: Path, content: bytes) -> None:
         raise OSError(number, "the disk says no", str(path))

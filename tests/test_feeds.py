@@ -110,14 +110,14 @@ def test_images_are_read_in_processes_of_their_own_that_end_with_the_batches(cac
     next(batches)
     assert len({process.pid for process in started} - {os.getpid()}) == 3
     batches.close()
-    assert [process.returncode for process in started] == [0, 0, 0]
+    assert ended([process.pid for process in started])
     assert not any(thread.name.startswith("wellcond-carry") for thread in threading.enumerate())
 
 
 def test_one_batch_takes_one_process_and_none_takes_none(cache, started):
     assert list(Streamed(cache, CPU, workers=8).batches([])) == [] and not started
     ((raw, labels),) = Streamed(cache, CPU, workers=8).batches([torch.tensor([49, 0, 49])])
-    assert len(started) == 1 and started[0].returncode == 0
+    assert len(started) == 1 and started[0].returncode is not None
     assert torch.equal(raw, torch.from_numpy(np.asarray(cache.images[[49, 0, 49]])))
     assert torch.equal(labels, torch.from_numpy(cache.labels[[49, 0, 49]]))
     ((raw, labels),) = Streamed(cache, CPU).batches([torch.arange(0)])
@@ -139,8 +139,8 @@ def test_signals_that_ask_a_run_to_stop_leave_the_readers_alone(cache, started, 
         process.send_signal(number)
     for _ in range(20):
         next(batches)
+    assert [process.poll() for process in started] == [None, None]
     batches.close()
-    assert [process.returncode for process in started] == [0, 0]
 
 
 def test_a_reader_that_was_killed_ends_the_batches_with_one_line(cache, started):
@@ -185,6 +185,55 @@ def test_readers_end_with_a_run_that_was_killed(tmp_path):
     run.wait()
     run.stdout.close()
     assert ended(readers)
+
+
+@pytest.mark.parametrize("closed", [1, 3])
+def test_a_process_without_standard_files_streams(closed, tmp_path):
+    """As a daemon, or after `<&-`: the first files that are opened take their numbers."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, torch\n"
+        "from pathlib import Path\n"
+        "from wellcond.data.cache import open_cache\n"
+        "from wellcond.data.feeds import Streamed\n"
+        "from wellcond.data.generated import GeneratedSource\n"
+        "cache = open_cache(GeneratedSource(8, size=16), 16, Path(sys.argv[1]))\n"
+        "os.closerange(0, int(sys.argv[2]))\n"
+        "((raw, labels),) = Streamed(cache, torch.device('cpu'), 1).batches([torch.arange(8)])\n"
+        "assert torch.equal(raw, torch.from_numpy(cache.images))\n"
+    )
+    assert subprocess.run([sys.executable, script, tmp_path, str(closed)]).returncode == 0
+
+
+def test_readers_end_though_a_forked_process_keeps_their_pipe_open(cache, started):
+    """As the workers of a user's DataLoader do; closing waited until they had ended."""
+    batches: Any = Streamed(cache, CPU, workers=1).batches(forever())
+    next(batches)
+    (process,) = started
+    assert process.stdin is not None
+    held = os.dup(process.stdin.fileno())  # what a fork holds
+    closing = threading.Thread(target=batches.close)
+    closing.start()
+    closing.join(10)
+    stuck = closing.is_alive()
+    os.close(held)
+    closing.join()
+    assert not stuck and process.returncode is not None
+
+
+def test_a_reader_that_hangs_holds_nobody_up(cache, started):
+    """As with a network disk that does not answer: the second Ctrl-C ends a run at once."""
+    batches: Any = Streamed(cache, CPU, workers=1).batches(forever())
+    next(batches)
+    (process,) = started
+    process.send_signal(signal.SIGSTOP)
+    closing = threading.Thread(target=batches.close)
+    closing.start()
+    closing.join(10)
+    stuck = closing.is_alive()
+    process.send_signal(signal.SIGCONT)
+    closing.join()
+    assert not stuck and process.returncode is not None
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,24 @@ def test_a_file_merged_by_hand_is_checked(damage, tmp_path):
     assert (tmp_path / "asa-proxy.json").read_text() == text
 
 
+@pytest.mark.parametrize(("damage", "told"), [("lost", "'value' is missing"), (None, "unsupported operand")])
+def test_runs_that_cannot_be_judged_are_told_before_others_are_measured(damage, told, tmp_path):
+    """What a claim reads of a run may lie deep in it."""
+    content = Counting().run(tmp_path, seeds=1)
+    content["runs"][1]["value"] = damage
+    if damage == "lost":
+        del content["runs"][1]["value"]
+    text = json.dumps(content)
+    (tmp_path / "asa-proxy.json").write_text(text)
+    for options in ({"out": tmp_path}, {"out": tmp_path / "new", "collect": (tmp_path,)}):
+        counting = Counting()
+        with pytest.raises(ValueError, match=rf"asa-proxy in .* cannot be judged: one is damaged \({told}.*restore"):
+            counting.run(**options, seeds=3)
+        assert not counting.calls and not (tmp_path / "new").exists()
+    assert (tmp_path / "asa-proxy.json").read_text() == text
+    assert Counting().run(tmp_path, seeds=1, again=True)["verdict"] == "2 runs."
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [([], "needs a claim"), (["asa-prox"], "asa-proxy"), (["asa-proxy", "--seeds", "0"], "seeds is 0"),

@@ -28,6 +28,7 @@ _REMEDY = {
     errno.EEXIST: "a part of the path is a file, not a folder",
     errno.ENOSPC: "free some space or choose another --out",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EMFILE: "raise the limit with ulimit -n; in training fewer --data.workers need fewer, too",
 }
 
 

@@ -136,6 +136,7 @@ class Streamed:
                         asked, chosen = asked + 1, next(coming, None)
                     yield self._arrived(*waiting.popleft().result())
             finally:
+                readers.end()  # first: the carrier may be waiting for one
                 carrier.shutdown(wait=True, cancel_futures=True)
 
     @contextmanager

@@ -3,10 +3,11 @@
 Each runs `reader.py` by its path: a fork would copy a process that has threads and CUDA in it, and multiprocessing's
 spawn runs the user's script once more. The shared memory is a file without a name, so that /dev/shm, small in many
 containers, has no say. Signals that ask a run to stop (Ctrl-C goes to the whole group, some schedulers' to every
-process) are blocked in them: the run finishes its step, and they end with their standard input.
+process) are blocked in them: the run finishes its step, and ends them; without it they end with their standard input.
 """
 
 import contextlib
+import fcntl
 import math
 import mmap
 import os
@@ -36,9 +37,9 @@ class Readers:
         self.cache, self.slots, self.size = cache, slots, max(1, size)
         self.image = math.prod(cache.images.shape[1:])  # bytes: uint8
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * count
-        path = cache.folder / "images.npy"
-        self._file = path.open("rb")
-        self._begin = path.stat().st_size - cache.images.nbytes
+        with (cache.folder / "images.npy").open("rb") as file:
+            self._file = _above_standard(file.fileno())
+            self._begin = os.fstat(self._file).st_size - cache.images.nbytes
         self._shared = _unnamed(self.slots * self.size * self.image)
         self.memory = mmap.mmap(self._shared, 0)
 
@@ -71,7 +72,7 @@ class Readers:
             raise self._ended(process)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        numbers = [self._file.fileno(), self._shared, self._begin, self.image]
+        numbers = [self._file, self._shared, self._begin, self.image]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # what is blocked here stays so in there
         try:
             return subprocess.Popen(
@@ -94,17 +95,21 @@ class Readers:
             "start the same command again"
         )
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """At once: they have nothing to lose. The end of their input would not do where a disk hangs, or where the user
+        has forked a process since, which keeps the pipe open."""
         for process in filter(None, self.processes):
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # of one that was killed
-                process.stdin.close()
+            process.kill()
+
+    def close(self) -> None:
+        self.end()
         for process in filter(None, self.processes):
             process.wait()
-            for pipe in (process.stdout, process.stderr):
+            for pipe in (process.stdin, process.stdout, process.stderr):
                 assert pipe is not None
-                pipe.close()
-        self._file.close()
+                with contextlib.suppress(BrokenPipeError):  # what was asked last may not have been sent
+                    pipe.close()
+        os.close(self._file)
         os.close(self._shared)
 
     def __enter__(self) -> "Readers":
@@ -116,10 +121,13 @@ class Readers:
 
 def _unnamed(nbytes: int) -> int:
     """A file in memory, or where there are none (macOS) one in the temporary folder, of which the name is gone."""
-    if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("wellcond-images")
-    else:
-        with tempfile.TemporaryFile() as file:
-            handle = os.dup(file.fileno())
-    os.truncate(handle, nbytes)
-    return handle
+    in_memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("wellcond-images"), "rb+") if in_memory else tempfile.TemporaryFile() as file:
+        file.truncate(nbytes)
+        return _above_standard(file.fileno())
+
+
+def _above_standard(handle: int) -> int:
+    """A copy that is none of 0, 1, 2: where a daemon or `<&-` closed those, new files take their numbers, and in a
+    reader its pipes do."""
+    return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 3)

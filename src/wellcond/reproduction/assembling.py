@@ -43,7 +43,8 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     wanted = [(v, s) for s in range(config.seeds) for v in portions.chosen(claim, config)]
     shared, theirs = portions.shared(claim, config, [key for key in wanted if key not in runs])
     runs, origin = runs | shared, origin or theirs
-    portions.check_pictures(runs.values())
+    if runs:
+        _check_held(claim, config, settings, runs)
     console = Console(highlight=False)
     if config.collect:
         console.print(f"{claim.name}: {num_new} of {len(others)} runs taken over", markup=False)
@@ -73,6 +74,23 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
         page(claim, content).write(config.html)
         console.print(f"→ {config.html}", soft_wrap=True, markup=False)
     return content
+
+
+def _check_held(claim: Claim, config: ReproduceConfig, settings: dict[str, Any], runs: Runs) -> None:
+    """ValueError where the runs that files hold cannot be judged, before hours of measuring: a part of one is missing.
+
+    What a run holds is known to `judge` alone, and it goes deep; so it is asked.
+    """
+    try:
+        portions.check_pictures(runs.values())
+        _content(claim, config, {}, settings, _sorted(claim, runs))
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        places = " or ".join(repr(str(place)) for place in (config.out, *config.collect))
+        raise ValueError(
+            f"the runs of {claim.name} in {places} cannot be judged: one is damaged ({what}); restore its file, or "
+            "measure it anew with --again"
+        ) from error
 
 
 def _measured(
