@@ -267,7 +267,7 @@ def _without_nan(X: Tensor) -> tuple[Tensor, Tensor | None]:
 
     None instead where all are: on the CPU others were refused.
     """
-    flat = X.detach().reshape(math.prod(X.shape[:-2]), *X.shape[-2:])
+    flat = arithmetic.stacked(X)
     if X.device.type == "cpu":
         return flat, None
     finite = flat.isfinite().all(-1).all(-1)[..., None, None]
@@ -372,15 +372,16 @@ def _length(values: Values) -> Values:
 
 def _tensor(values: Values, X: Tensor) -> Tensor:
     """Values (B, …) of X (batch…, n, d) as a tensor (batch…, …)."""
-    found = values if isinstance(values, Tensor) else torch.from_numpy(values)
-    return found if X.ndim == 3 else found.reshape(X.shape[:-2] + values.shape[1:])
+    shaped = values if X.ndim == 3 else values.reshape(X.shape[:-2] + values.shape[1:])  # numpy's costs a tenth
+    return shaped if isinstance(shaped, Tensor) else torch.from_numpy(shaped)
 
 
 def _answer(values: Values, X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """`_tensor`, also of a float; without a dtype float64 for float64 input, else float32."""
     dtype = dtype or (torch.float64 if X.dtype == torch.float64 else torch.float32)
     if isinstance(values, float):
-        return torch.full(X.shape[:-2], values, dtype=dtype, device=X.device)
+        one = torch.scalar_tensor(values, dtype=dtype, device=X.device)
+        return one if X.ndim == 2 else one.expand(X.shape[:-2]).clone()
     if isinstance(values, np.ndarray) and dtype == torch.float32:
         values = values.astype(np.float32)  # a call that costs less than torch's
     return _tensor(values, X).to(dtype)

@@ -1,8 +1,8 @@
 """The same few operations by torch and by numpy, whose calls cost less than torch's.
 
 On a GPU that is nothing. But LAPACK decomposes a 17 × 48 matrix so quickly that the calls around it count: there numpy
-does the whole work, however many there are. Of larger matrices on the CPU torch's threads do the products and the
-decomposition, and numpy the rest, formulas on a few singular values.
+does the whole work, however many there are. Of larger matrices on the CPU torch does the products and the
+decompositions, those of a batch side by side (`team.py`), and numpy the rest, formulas on a few singular values.
 
 Formulas on singular values are written once, with `xp` for whichever of the two modules holds them.
 Legend: X is (B, n, d), m = min(n, d); "X Xᵀ" and "F X" stand for Xᵀ X and X F where n > d, as in `products.py`.
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wellcond.spectral import eigen, products
+from wellcond.spectral import eigen, products, team
 
 Values = Any  # singular values and what is made of them: a Tensor or an ndarray, as `xp` says
 Matrices = Any  # the same for matrices; a large one stays torch's
@@ -27,6 +27,7 @@ _SIDE = 24  # of an eigenproblem
 _PRODUCTS = 1 << 18  # of numbers, in a product of matrices
 _DOT = 10_000  # entries of a dot product
 _FEW = 1 << 14  # entries of so few matrices that torch's calls cost more than such waiting
+_WORTH = 1 << 20  # n · d · m of a batch from which on its SVD is worth several threads
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,14 @@ def _numbers(values: Tensor) -> np.ndarray:
     return values.numpy(force=values.requires_grad)
 
 
+def stacked(X: Tensor) -> Tensor:
+    """X (…, n, d) as (B, n, d), without a gradient."""
+    X = X.detach() if X.requires_grad else X
+    return X if X.ndim == 3 else X.reshape(math.prod(X.shape[:-2]), *X.shape[-2:])
+
+
 def _flat(X: Tensor) -> Tensor:
-    return X.detach().reshape(math.prod(X.shape[:-2]), *X.shape[-2:]).float()
+    return stacked(X).float()
 
 
 def _rebuild(V: Tensor, gain: Tensor, flat: Tensor, X: Tensor) -> Tensor:
@@ -92,20 +99,21 @@ def _eigh_both(X: Tensor) -> tuple[np.ndarray, Tensor]:
     return _numbers(eigenvalues), V
 
 
-def _turns(X: Tensor) -> bool:
-    """Does torch decompose Xᵀ more quickly than X? LAPACK is quicker with tall matrices, but its threads only with
-    those that give them work."""
-    *_, n, d = X.shape
-    return n >= 96 and d >= 1.9 * n
+def _tall(X: Matrices) -> Matrices:
+    """X or Xᵀ, whichever LAPACK decomposes more quickly."""
+    return X.swapaxes(-1, -2) if X.shape[-2] < X.shape[-1] else X
 
 
 def _svdvals_both(X: Tensor) -> np.ndarray:
-    return _numbers(torch.linalg.svdvals(X.mT if _turns(X) else X))
+    alone = min(X.shape[-2:]) <= team.FOR_ONE
+    return _numbers(torch.cat(team.each(torch.linalg.svdvals, team.parts(_tall(X), _WORTH), alone)))
 
 
 def _svd_both(X: Tensor) -> tuple[Tensor, np.ndarray, Tensor]:
-    U, sigma, Vh = torch.linalg.svd(X.mT if _turns(X) else X, full_matrices=False)
-    return (Vh.mT, _numbers(sigma), U.mT) if _turns(X) else (U, _numbers(sigma), Vh)
+    found = team.each(lambda part: torch.linalg.svd(part, full_matrices=False), team.parts(_tall(X), _WORTH))
+    U, sigma, Vh = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+    turned = X.shape[-2] < X.shape[-1]
+    return (Vh.mT, _numbers(sigma), U.mT) if turned else (U, _numbers(sigma), Vh)
 
 
 BOTH = Arithmetic(
@@ -169,14 +177,8 @@ def _small_gram(X: np.ndarray) -> np.ndarray:
 def _small_rebuild(V: np.ndarray, gain: np.ndarray, flat: np.ndarray, X: Tensor) -> Tensor:
     F = (V * gain[..., None, :]) @ V.swapaxes(-1, -2)
     Y = F @ flat if flat.shape[-2] <= flat.shape[-1] else flat @ F
-    found = torch.from_numpy(Y.astype(np.float32))
-    found = found if X.ndim == 3 else found.reshape(X.shape)
+    found = torch.from_numpy(Y.astype(np.float32).reshape(X.shape))  # torch's reshape costs ten times numpy's
     return found if X.dtype == torch.float32 else found.to(X.dtype)
-
-
-def _tall(X: np.ndarray) -> np.ndarray:
-    """X or Xᵀ, whichever LAPACK decomposes more quickly in one thread."""
-    return X.swapaxes(-1, -2) if X.shape[-2] < X.shape[-1] else X
 
 
 def _small_svd(X: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -188,7 +190,7 @@ def _small_svd(X: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _small_join(U: np.ndarray, sigma: np.ndarray, Vh: np.ndarray, X: Tensor) -> Tensor:
-    return torch.from_numpy((U * sigma[..., None, :]) @ Vh).reshape(X.shape)
+    return torch.from_numpy(((U * sigma[..., None, :]) @ Vh).reshape(X.shape))
 
 
 NUMPY = Arithmetic(

@@ -30,7 +30,7 @@ def explain(device: torch.device | str) -> Choice:
 
 
 _SOLVER = {
-    "lapack": "LAPACK through torch, and through numpy where matrices are small",
+    "lapack": "LAPACK through torch, matrices of a batch side by side; through numpy where they are small",
     "cusolver-XsyevBatched": "cuSOLVER solves a whole batch at once",
     "torch": "torch.linalg.eigh, correct but slow: the cuSOLVER that torch has loaded has no XsyevBatched, or failed",
 }

@@ -4,7 +4,7 @@
 cuSOLVER has solved whole batches at once since CUDA 12.6: `cusolverDnXsyevBatched`. The library is already in
 the process, loaded by torch, so calling it through `ctypes` needs neither a compiler nor a dependency.
 
-    CPU   LAPACK through torch
+    CPU   LAPACK through torch, matrices of a batch side by side (`team.py`)
     CUDA  cuSOLVER's XsyevBatched if the loaded library has it, else torch
 
 Nothing here waits for the GPU. Each call leaves a small health record (cuSOLVER's info codes, residual and
@@ -20,15 +20,17 @@ import threading
 import warnings
 from collections import deque
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from wellcond.spectral import team
 
 _CUDA_TYPE = {torch.float32: 0, torch.float64: 1}  # CUDA_R_32F, CUDA_R_64F
 _LOWER, _VALUES, _VECTORS = 0, 0, 1
 _MAX_WORKSPACE = 1 << 30  # bytes; larger batches are solved in chunks
 _TOLERANCE = 1e3  # in units of eps, times √n; a healthy solve stays far below
 _MAX_BATCH = 16_384  # matrices in one call
+_WORTH = 3 << 19  # n³ of a batch from which on LAPACK's work is worth several threads
 
 _lock = threading.Lock()  # a cuSOLVER handle serves one thread at a time
 _handles: dict[torch.device, tuple[ctypes.c_void_p, ctypes.c_void_p]] = {}
@@ -86,15 +88,8 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 
 
 def all_finite(X: Tensor) -> bool:
-    """Is every entry finite? A finite sum says yes in one pass without a copy; an overflow asks each entry.
-
-    Of a moderate number on the CPU numpy knows it sooner: no thread is woken.
-    """
-    if X.device.type == "cpu" and X.numel() <= 1 << 18 and X.dtype in (torch.float32, torch.float64) and is_plain(X):
-        entries = X.numpy(force=X.requires_grad)
-        with np.errstate(all="ignore"):  # a sum that overflows is no news to the user
-            return math.isfinite(entries.sum()) or bool(np.isfinite(entries).all())
-    return bool(X.sum().isfinite()) or bool(X.isfinite().all())
+    """Is every entry finite? A finite sum says yes in one pass without a copy; an overflow asks each entry."""
+    return math.isfinite(X.sum().item()) or bool(X.isfinite().all())
 
 
 def is_plain(X: Tensor) -> bool:
@@ -103,9 +98,20 @@ def is_plain(X: Tensor) -> bool:
 
 
 def _by_torch(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
-    if vectors:
-        return torch.linalg.eigh(A)
-    return torch.linalg.eigvalsh(A), None
+    if A.device.type == "cpu" and is_plain(A):
+        return _by_lapack(A, vectors)
+    return torch.linalg.eigh(A) if vectors else (torch.linalg.eigvalsh(A), None)
+
+
+def _by_lapack(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    """Matrices of a batch side by side; without vectors a small one is quicker in one thread even if it is alone."""
+    *batch, n, _ = A.shape
+    parts = team.parts(A.reshape(math.prod(batch), n, n), _WORTH)
+    if not vectors:
+        return torch.cat(team.each(torch.linalg.eigvalsh, parts, alone=n <= team.FOR_ONE)).reshape(*batch, n), None
+    found = team.each(torch.linalg.eigh, parts)
+    values, V = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+    return values.reshape(*batch, n), V.reshape(A.shape)
 
 
 def _by_cusolver(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None] | None:

@@ -1,0 +1,101 @@
+"""One thread for each matrix: a batch over the threads that torch computes with on the CPU.
+
+torch decomposes a batch one matrix after the other, each with all threads. But LAPACK's threads gain little on matrices
+of some hundred rows and lose on smaller ones, so a batch is better cut into parts, one for each thread, and a single
+matrix of moderate size is better left to one.
+
+The threads are those of the OpenMP library that torch has loaded, called through `ctypes`: after each of torch's own
+calls they wait actively for some milliseconds, so threads of Python's would share the cores with them. How many of them
+a call may take is a setting of the calling thread; it is put back, and no other thread sees it. Where torch has loaded
+another library (macOS, Windows), a batch is one part and threads are left alone.
+
+In a part only torch may multiply and decompose: numpy's BLAS does not know these threads and may hang.
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Found = TypeVar("Found")
+FOR_ONE = 192  # up to so many rows or columns LAPACK's own threads are worth little
+_Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def size() -> int:
+    """How many parts can be computed at once: torch's threads, where they can be asked."""
+    return torch.get_num_threads() if _library() is not None else 1
+
+
+def parts(X: Tensor, worth: int) -> list[Tensor]:
+    """Matrices X (B, n, d) cut for `each`, if their n · d · min(n, d) add up to `worth`.
+
+    Large ones, fewer than threads, are better left to all threads together.
+    """
+    B, n, d = X.shape
+    m = min(n, d)
+    if B == 1 or B * n * d * m < worth or (m > FOR_ONE and size() > B):
+        return [X]
+    return list(X.chunk(size()))
+
+
+def each(work: Callable[[Tensor], Found], parts: list[Tensor], alone: bool = False) -> list[Found]:
+    """`work` of each part, in one thread. A single part has all of them, unless it shall be `alone`.
+
+    >>> each(torch.neg, [torch.ones(2), torch.ones(1)])
+    [tensor([-1., -1.]), tensor([-1.])]
+    """
+    library = _library()
+    if library is None or (len(parts) == 1 and not alone):
+        return [work(part) for part in parts]
+    if len(parts) == 1:
+        with _one_thread(library):
+            return [work(parts[0])]
+    return _together(work, parts, library)
+
+
+def _together(work: Callable[[Tensor], Found], parts: list[Tensor], library: ctypes.CDLL) -> list[Found]:
+    found: list[Any] = [None] * len(parts)
+    errors: list[BaseException] = []
+    waiting = iter(list(enumerate(parts)))  # fewer threads may come than were asked for
+
+    def work_off(_: Any) -> None:
+        try:
+            with _one_thread(library):
+                for place, part in waiting:
+                    found[place] = work(part)
+        except BaseException as error:  # none may leave this function: its caller is no Python
+            errors.append(error)
+
+    library.GOMP_parallel(_Callback(work_off), None, len(parts), 0)
+    if errors:
+        raise errors[0]
+    return found
+
+
+@contextmanager
+def _one_thread(library: ctypes.CDLL) -> Iterator[None]:
+    """What the calling thread asks of torch meanwhile is computed by it alone."""
+    torch.get_num_threads()  # torch sets this thread up at the first call, which would undo what follows
+    before, before_mkl = library.omp_get_max_threads(), library.MKL_Set_Num_Threads_Local(1)
+    library.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        library.omp_set_num_threads(before)
+        library.MKL_Set_Num_Threads_Local(before_mkl)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """torch's library, through which those that it was linked with are found, if they are GNU's OpenMP and MKL."""
+    try:
+        library = ctypes.CDLL(torch._C.__file__)
+    except OSError:
+        return None
+    needed = ("GOMP_parallel", "omp_get_max_threads", "omp_set_num_threads", "MKL_Set_Num_Threads_Local")
+    return library if all(hasattr(library, name) for name in needed) else None
