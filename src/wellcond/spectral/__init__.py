@@ -380,8 +380,7 @@ def _answer(values: Values, X: Tensor, dtype: torch.dtype | None = None) -> Tens
     """`_tensor`, also of a float; without a dtype float64 for float64 input, else float32."""
     dtype = dtype or (torch.float64 if X.dtype == torch.float64 else torch.float32)
     if isinstance(values, float):
-        one = torch.scalar_tensor(values, dtype=dtype, device=X.device)
-        return one if X.ndim == 2 else one.expand(X.shape[:-2]).clone()
+        return torch.full(X.shape[:-2], values, dtype=dtype, device=X.device)
     if isinstance(values, np.ndarray) and dtype == torch.float32:
         values = values.astype(np.float32)  # a call that costs less than torch's
     return _tensor(values, X).to(dtype)
