@@ -106,12 +106,12 @@ def _tall(X: Matrices) -> Matrices:
 
 def _svdvals_both(X: Tensor) -> np.ndarray:
     alone = min(X.shape[-2:]) <= team.FOR_ONE
-    return _numbers(torch.cat(team.each(torch.linalg.svdvals, team.parts(_tall(X), _WORTH), alone)))
+    return _numbers(team.joined(team.each(torch.linalg.svdvals, team.parts(_tall(X), _WORTH), alone)))
 
 
 def _svd_both(X: Tensor) -> tuple[Tensor, np.ndarray, Tensor]:
     found = team.each(lambda part: torch.linalg.svd(part, full_matrices=False), team.parts(_tall(X), _WORTH))
-    U, sigma, Vh = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+    U, sigma, Vh = map(team.joined, zip(*found, strict=True))
     turned = X.shape[-2] < X.shape[-1]
     return (Vh.mT, _numbers(sigma), U.mT) if turned else (U, _numbers(sigma), Vh)
 

@@ -108,9 +108,9 @@ def _by_lapack(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     *batch, n, _ = A.shape
     parts = team.parts(A.reshape(math.prod(batch), n, n), _WORTH)
     if not vectors:
-        return torch.cat(team.each(torch.linalg.eigvalsh, parts, alone=n <= team.FOR_ONE)).reshape(*batch, n), None
-    found = team.each(torch.linalg.eigh, parts)
-    values, V = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+        values = team.joined(team.each(torch.linalg.eigvalsh, parts, alone=n <= team.FOR_ONE))
+        return values.reshape(*batch, n), None
+    values, V = map(team.joined, zip(*team.each(torch.linalg.eigh, parts), strict=True))
     return values.reshape(*batch, n), V.reshape(A.shape)
 
 

@@ -14,7 +14,7 @@ In a part only torch may multiply and decompose: numpy's BLAS does not know thes
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -56,6 +56,10 @@ def each(work: Callable[[Tensor], Found], parts: list[Tensor], alone: bool = Fal
         with _one_thread(library):
             return [work(parts[0])]
     return _together(work, parts, library)
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _together(work: Callable[[Tensor], Found], parts: list[Tensor], library: ctypes.CDLL) -> list[Found]:
