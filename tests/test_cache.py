@@ -310,7 +310,7 @@ def test_without_locks_the_slower_one_takes_what_is_there(tmp_path, monkeypatch)
     def no_lock(*_):
         yield False
 
-    monkeypatch.setattr(disk, "locked", no_lock)
+    monkeypatch.setattr(caching, "locked", no_lock)
     monkeypatch.setattr(caching, "fill", finish_before_us)
     monkeypatch.setattr(os, "getpid", lambda: 1)
     cache = open_cache(source, 4, tmp_path)

@@ -1,7 +1,8 @@
-"""Write a file whole or not at all. Floor 0.
+"""Write a file whole or not at all, and bring it to the disk. Floor 0.
 
 A full disk or an interrupt must leave either the old file or the new one, never half of it: the bytes go to a
-temporary name in the same folder, and `os.replace` swaps the name in one step.
+temporary name in the same folder, and `os.replace` swaps the name in one step. What must survive a power cut as well
+is synced, and so is its folder.
 """
 
 import os
@@ -25,6 +26,22 @@ def write_bytes(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             error.filename, error.filename2 = str(path), None  # the user knows this name, not the temporary one
         raise
+
+
+def sync_file(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Make names in a folder durable: a renamed or new file is lost with the power until its folder is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:  # some network file systems cannot
+        pass
+    finally:
+        os.close(handle)
 
 
 def check_writable(path: Path, option: str, *, suffix: str = "") -> None:

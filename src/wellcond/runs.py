@@ -17,22 +17,18 @@ it there.
 import json
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from .atomic import write_bytes
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None
+from .atomic import sync_file, sync_folder, write_bytes
+from .locks import locked
 
 CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jsonl", "timings.jsonl", "summary.json"
 CLASSES, EVALUATION = "classes.json", "evaluation.json"
-PATIENCE = 1.0  # seconds for which a lock may outlive its process
+# A killed process may be reported dead some moments before the system drops its lock, and a restart may be as quick.
+PATIENCE = 1.0  # seconds
 REQUEUE = 75  # the status of a run that wants to be started again: EX_TEMPFAIL of sysexits.h
 
 
@@ -135,15 +131,10 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One trainer at a time. The system drops the lock with the process, also after kill -9."""
-        if fcntl is None:
-            yield
-            return
+        """One trainer at a time; a second one is refused."""
         made = [p for p in (self.path, *self.path.parents) if not p.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
-            if not _lock(file):
-                raise ValueError(f"another process is training in {str(self.path)!r}; wait or name another --out")
+        with locked(self.path / ".lock", self._refuse, patience=PATIENCE):
             try:
                 yield
             except BaseException:
@@ -154,24 +145,8 @@ class Run:
                             folder.rmdir()
                 raise
 
-
-def _lock(file: IO[str]) -> bool:
-    """Lock the file; False where another process holds it, and goes on to.
-
-    A killed process may be reported dead some moments before the system drops its lock, and a restart may be as quick.
-    """
-    assert fcntl is not None
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.01)
-        except OSError:  # a file system without locks: nobody can be kept out
-            return True
+    def _refuse(self) -> None:
+        raise ValueError(f"another process is training in {str(self.path)!r}; wait or name another --out")
 
 
 class Log:
@@ -218,22 +193,6 @@ class Log:
         """Rows that a full disk did not take were complained of when they were written; they are not tried again."""
         with suppress(OSError):
             self.file.close()
-
-
-def sync_folder(path: Path) -> None:
-    """Make names in a folder durable: a renamed or new file is lost with the power until its folder is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError:  # some network file systems cannot
-        pass
-    finally:
-        os.close(handle)
-
-
-def sync_file(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
 
 
 def _write_json_text(path: Path, text: str) -> None:

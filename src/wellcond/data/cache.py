@@ -25,6 +25,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..atomic import sync_file, sync_folder
+from ..locks import locked
 from . import disk
 from .filling import fill, replacements, stored_side
 from .fingerprints import fingerprint
@@ -140,7 +142,7 @@ def _opened(folder: Path, digits: str, say: Say) -> Cache | None:
 def _locked_build(source: Source, side: int, digits: str, final: Path, say: Say, progress: Progress) -> Cache:
     """Built by one process; whoever waited finds it finished."""
     lock = final.parent / f".{final.name}.lock"
-    with disk.locked(lock, lambda: say(f"another process builds {final.name}; waiting for it")) as alone:
+    with locked(lock, lambda: say(f"another process builds {final.name}; waiting for it")) as alone:
         if (cache := _opened(final, digits, say)) is not None:
             return cache
         if alone:  # whatever temporary folder there is belongs to a process that died
@@ -161,7 +163,7 @@ def _build(source: Source, side: int, digits: str, final: Path, say: Say, progre
         except OSError:
             if not final.is_dir():  # else a process that could not see the lock was first, and made the same
                 raise
-        disk.fsync_folder(final.parent)
+        sync_folder(final.parent)
     finally:
         for left in (part, part.with_suffix(".old.part")):
             shutil.rmtree(left, ignore_errors=True)
@@ -190,11 +192,7 @@ def _write(source: Source, side: int, digits: str, part: Path, progress: Progres
         replaced = replacements(damaged, labels)
         for index, good in replaced.items():
             disk.write_all(handle, os.pread(handle, nbytes, start + good * nbytes), start + index * nbytes)
-        os.fsync(handle)
-    with (part / "labels.npy").open("wb") as file:
-        np.save(file, labels)
-        file.flush()
-        os.fsync(file.fileno())
+    np.save(part / "labels.npy", labels)
     classes = [str(name) for name in getattr(source, "classes", ())]
     meta = Meta(
         version=VERSION,
@@ -208,11 +206,10 @@ def _write(source: Source, side: int, digits: str, part: Path, progress: Progres
         replaced={str(i): good for i, good in replaced.items()},
         blocks=[digest for _, digest in _checked_blocks(part, every=True)],
     )
-    with (part / "meta.json").open("w") as file:
-        json.dump(dataclasses.asdict(meta), file)
-        file.flush()
-        os.fsync(file.fileno())
-    disk.fsync_folder(part)
+    (part / "meta.json").write_text(json.dumps(dataclasses.asdict(meta)))
+    for path in part.iterdir():
+        sync_file(path)
+    sync_folder(part)
 
 
 def _checked_blocks(folder: Path, every: bool = False) -> list[tuple[int, str]]:

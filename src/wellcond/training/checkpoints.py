@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from wellcond.runs import sync_file, sync_folder
+from wellcond.atomic import sync_file, sync_folder
 
 Tensors = Mapping[str, Tensor]
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
