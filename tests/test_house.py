@@ -14,7 +14,7 @@ import wellcond
 SOURCE = Path(wellcond.__file__).parent
 ROOT = Path(__file__).parents[1]
 FLOORS = {
-    0: {"config", "parsing", "report", "results", "runs", "strip", "verbs", "watching"},
+    0: {"config", "parsing", "report", "results", "runs", "stopping", "strip", "verbs", "watching"},
     1: {"spectral"},
     2: {"graying", "blocks"},
     3: {"activations", "attention", "initializers", "pictures", "skips"},

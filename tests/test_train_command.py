@@ -141,9 +141,9 @@ def test_a_stop_before_and_after_the_loop_is_exit_75_too(place, number, straight
 def test_a_second_signal_while_python_shuts_down_does_not_change_the_status():
     lines = (
         "import atexit, os, signal",
-        "from wellcond.recipes import starting",
+        "from wellcond.stopping import requeued",
         "atexit.register(os.kill, os.getpid(), signal.SIGTERM)",
-        "with starting._requeued():",
+        "with requeued():",
         "    os.kill(os.getpid(), signal.SIGUSR1)",
     )
     assert subprocess.run([sys.executable, "-c", "\n".join(lines)]).returncode == 75

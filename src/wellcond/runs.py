@@ -29,7 +29,6 @@ CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jso
 CLASSES, EVALUATION = "classes.json", "evaluation.json"
 # A killed process may be reported dead some moments before the system drops its lock, and a restart may be as quick.
 PATIENCE = 1.0  # seconds
-REQUEUE = 75  # the status of a run that wants to be started again: EX_TEMPFAIL of sysexits.h
 
 
 class Run:

@@ -22,6 +22,7 @@ from wellcond.app.guard import Guard, is_loopback
 from wellcond.app.page import CSS, build_page, theme
 from wellcond.app.uploads import check_upload
 from wellcond.config import AppConfig
+from wellcond.stopping import handled
 
 TRIED_PORTS = 100
 NO_DOCS: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
@@ -36,7 +37,8 @@ def serve(config: AppConfig) -> None:
         if not is_loopback(config.host):
             print("anyone who can reach this machine can use it: there is no password")
         print(f"wellcond app → {address(host, port)}   (Ctrl-C ends it)", flush=True)
-        with _terminated_like_interrupted(), suppress(KeyboardInterrupt):
+        # uvicorn raises its signal again when it is done, and SIGTERM would end us before the uploads are removed
+        with handled([signal.SIGTERM], signal.default_int_handler), suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 
 
@@ -115,16 +117,6 @@ def address(host: str, port: int) -> str:
     here: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     host = here.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """uvicorn raises its signal again when it is done; SIGTERM would end us before the uploads are removed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

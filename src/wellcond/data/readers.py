@@ -21,10 +21,10 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from ..stopping import SIGNALS
 from .cache import Cache
 
 PROGRAM = Path(__file__).with_name("reader.py")
-STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
 
 
 class Readers:
@@ -73,7 +73,7 @@ class Readers:
 
     def _started(self) -> subprocess.Popen[bytes]:
         numbers = [self._file, self._shared, self._begin, self.image]
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # what is blocked here stays so in there
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # what is blocked here stays so in there
         try:
             return subprocess.Popen(
                 [sys.executable, "-I", "-S", str(PROGRAM), *map(str, numbers)],

@@ -12,12 +12,9 @@ SIGUSR1) and saved, so that a scheduler starts it again; 130 the same after Ctrl
 progress was closed. torchrun turns all but 0 into 1.
 """
 
-import atexit
 import os
 import shlex
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +30,8 @@ from .. import parsing
 from ..atomic import check_writable
 from ..config import TrainConfig, from_json
 from ..invoked import typed
-from ..runs import CONFIG, REQUEUE, Run
+from ..runs import CONFIG, Run
+from ..stopping import requeued
 from . import get
 from .changing import changed
 
@@ -132,35 +130,13 @@ def _value_of(option: str, arguments: list[str]) -> str | None:
 
 
 def run(command: TrainCommand) -> int:
-    """Train, print where things are."""
-    with _requeued():
+    """Train, print where things are.
+
+    Before the loop listens for signals and after it (training/signals.py) there is nothing to save, but schedulers want
+    the same status: a large folder takes minutes to list, and the same command goes on or writes the page.
+    """
+    with requeued():
         return _run(command)
-
-
-@contextmanager
-def _requeued() -> Iterator[None]:
-    """Before the loop listens for signals and after it (training/signals.py) there is nothing to save, but schedulers
-    want the same status: a large folder takes minutes to list, and the same command goes on or writes the page."""
-
-    def leave(_number: int, _frame: Any) -> None:
-        raise SystemExit(REQUEUE)
-
-    names = [name for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name)]
-    alone = threading.current_thread() is threading.main_thread()  # only there Python allows handlers
-    before = {name: signal.signal(getattr(signal, name), leave) for name in names if alone}
-    if alone:
-        atexit.register(_deaf, names)
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(getattr(signal, name), handler)
-
-
-def _deaf(names: list[str]) -> None:
-    """While Python shuts down, which takes torch a while, a scheduler that asks again must not change the status."""
-    for name in names:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _run(command: TrainCommand) -> int:

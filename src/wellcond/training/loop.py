@@ -18,7 +18,8 @@ from rich.console import Console
 
 from wellcond import results
 from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
-from wellcond.runs import REQUEUE, SUMMARY, Run
+from wellcond.runs import SUMMARY, Run
+from wellcond.stopping import REQUEUE
 from wellcond.training import checkpoints
 from wellcond.training.along import Along
 from wellcond.training.capture import check_graph
@@ -54,7 +55,7 @@ def train(
     """Train `config` in the run directory `out`, or continue there; returns when all epochs are done.
 
     A directory with another config is refused; fields in `MAY_CHANGE` may differ, and so may the place of the same
-    images. A signal to stop saves and raises `Stopped`, a SystemExit with the status of signals.py. Under torchrun
+    images. A signal to stop saves and raises `Stopped`, a SystemExit with the status of stopping.py. Under torchrun
     every process calls this alike.
     """
     run = Run(out)

@@ -1,20 +1,16 @@
-"""Signals that ask a run to stop: the step is finished, a checkpoint is saved, the exit status says so.
+"""The loop's answer to signals that ask it to stop: the step is finished, a checkpoint saved, the exit status says so.
 
-SIGTERM and SIGUSR1 (what schedulers send before they take a machine) end with 75, EX_TEMPFAIL of sysexits.h: "try
-again". torchrun restarts on it (`--max-restarts`), LSF requeues with `REQUEUE_EXIT_VALUES=75`, a Slurm script does
-with `[ $? = 75 ] && scontrol requeue $SLURM_JOB_ID`. Ctrl-C ends with 130 after saving; a second one ends at once.
-While images are still being decoded there is nothing to save: any of these signals ends at once.
+Which signals, and which status, is in `wellcond.stopping`. A second Ctrl-C ends at once. While images are still being
+decoded there is nothing to save: any of these signals ends at once.
 """
 
 import signal
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from wellcond.runs import REQUEUE
+from wellcond.stopping import INTERRUPTED, REQUEUE, SIGNALS, handled
 
-INTERRUPTED = 130
 Batch = TypeVar("Batch")
 
 
@@ -70,15 +66,7 @@ class StopWish:
 
 @contextmanager
 def stop_signals() -> Iterator[StopWish]:
-    """Listen until the end of the block; afterwards the handlers are what they were."""
+    """Listen until the end of the block."""
     wish = StopWish()
-    if threading.current_thread() is not threading.main_thread():  # only there Python allows handlers
+    with handled(SIGNALS, wish._hear):
         yield wish
-        return
-    heard = [signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
-    before = {number: signal.signal(number, wish._hear) for number in heard}
-    try:
-        yield wish
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
