@@ -11,10 +11,9 @@ import os
 import signal
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from wellcond.data.randomness import keys
 from wellcond.runs import Run
 from wellcond.training import Stopped, checkpoints, train, trainer
 from wellcond.training.processes import process_group
+from wellcond.training.supply import Contents
 
 NUM_CLASSES, NUM_TRAIN, NUM_VAL, SIZE = 4, 40, 11, 8
 PATCH, NUM_PATCHES = 4, 4
@@ -38,11 +38,11 @@ class TensorSupply:
     num_classes = NUM_CLASSES
     classes: Sequence[str] = ()
     fingerprint = val_fingerprint = "tensors"
-    contents: Mapping[str, dict[str, Any]] = MappingProxyType({})
     poison: frozenset[int] = frozenset()
 
     def __init__(self, config: TrainConfig, processes: Any) -> None:
         self.config, self.processes = config, processes
+        self.contents: Contents = {}
         self.steps_per_epoch = NUM_TRAIN // config.batch_size
         rng = np.random.default_rng(7)
         self.labels = torch.from_numpy(rng.integers(NUM_CLASSES, size=NUM_TRAIN + NUM_VAL))

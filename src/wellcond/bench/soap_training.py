@@ -4,10 +4,9 @@ SOAP twice, with the same trainer: refreshing after each step, and beside the ne
 """
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from ..config import DataConfig, ModelConfig, OptimConfig, TrainConfig
 from ..optim import SOAP
 from ..runs import Run
 from ..training.processes import process_group
+from ..training.supply import Contents
 from ..training.trainer import Trainer
 from .timing import clock_for, interleave, timing_row
 
@@ -32,11 +32,11 @@ class OneBatch:
 
     classes: Sequence[str] = ()
     fingerprint = val_fingerprint = "one batch"
-    contents: Mapping[str, dict[str, Any]] = MappingProxyType({})
     steps_per_epoch = 1
 
     def __init__(self, images: Tensor, num_classes: int) -> None:
         self.num_classes, self.images = num_classes, images
+        self.contents: Contents = {}
         labels = torch.randint(num_classes, (len(images),), generator=torch.Generator().manual_seed(0))
         self.labels = labels.to(images.device)
 

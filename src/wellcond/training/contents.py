@@ -16,14 +16,18 @@ from wellcond.config import TrainConfig, changed_fields, to_json
 from wellcond.data.cache import Cache
 from wellcond.runs import Run
 from wellcond.training.loading import config_of
-from wellcond.training.supply import Contents
+from wellcond.training.supply import Contents, Supply
 
 HALVES = {"train": "trained", "val": "judged"}  # of the data, and what is done on it
 PLACES = frozenset(f"data.{half}" for half in HALVES)
 
 
-def contents_of(cache: Cache) -> dict[str, Any]:
+def contents_of(train: Cache, val: Cache) -> Contents:
     """Short, and the same for the same images."""
+    return {"train": _content(train), "val": _content(val)}
+
+
+def _content(cache: Cache) -> dict[str, Any]:
     *pixels, labels = cache.meta.blocks
     return {
         "number": len(cache),
@@ -46,14 +50,10 @@ def moved(run: Run, config: TrainConfig) -> set[str]:
 
 def check_moved(run: Run, config: TrainConfig, contents: Contents) -> None:
     """ValueError where the images of another place are not those with which the run began."""
-    known, changed = recorded(run), moved(run, config)
-    for half, done in HALVES.items():
-        told = difference(known.get(half, {}), contents.get(half, {}))
-        if f"data.{half}" in changed and told:
-            raise ValueError(
-                f"data.{half}: the images of {getattr(config.data, half)!r} are not those that {str(run.path)!r} was "
-                f"{done} on (not the same {told}); give a copy of those, or another --out"
-            )
+    changed = moved(run, config)
+    for half in HALVES:
+        if f"data.{half}" in changed:
+            _check_same(half, recorded(run), contents, run, config, "give a copy of those, or another --out")
 
 
 def follow(run: Run, config: TrainConfig) -> None:
@@ -64,8 +64,30 @@ def follow(run: Run, config: TrainConfig) -> None:
         run.rewrite(to_json(replace(begun, data=here)))
 
 
+def seen(supply: Supply) -> dict[str, Any]:
+    """What a checkpoint says of the images of its run."""
+    return {"data": supply.fingerprint, "val_data": supply.val_fingerprint, "contents": dict(supply.contents)}
+
+
+def check_seen(state: Mapping[str, Any], found: Mapping[str, Any], run: Run, config: TrainConfig) -> None:
+    """ValueError where what a checkpoint has seen is not what is found: the same files, or else (a copy has other
+    times) files of the same content."""
+    for half, key in (("train", "data"), ("val", "val_data")):
+        if state.get(key, found[key]) != found[key]:  # early checkpoints say nothing of the validation images
+            remedy = "bring them back, or start anew in another --out"
+            _check_same(half, state.get("contents", {}), found["contents"], run, config, remedy)
+
+
+def _check_same(half: str, known: Contents, found: Contents, run: Run, config: TrainConfig, remedy: str) -> None:
+    if told := difference(known.get(half, {}), found.get(half, {})):
+        raise ValueError(
+            f"data.{half}: the images of {getattr(config.data, half)!r} are not those that {str(run.path)!r} was "
+            f"{HALVES[half]} on (not the same {told}); {remedy}"
+        )
+
+
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The first thing in which two contents differ; "" where they are the same. Of what is unknown nothing is shown.
+    """The first thing in which two contents differ; "" where they are the same, "contents" where one is unknown.
 
     >>> difference({"labels": "a", "pixels": "b"}, {"labels": "a", "pixels": "c"}), difference({}, {})
     ('pixels', 'contents')

@@ -50,7 +50,7 @@ def open_images(
         return open_cache(source, data.image_size, data.cache, say=say, progress=bar)
 
     train, val = opened(data.train, "train"), opened(data.val, "val")
-    admit({"train": contents_of(train), "val": contents_of(val)})
+    admit(contents_of(train, val))
     if config.objective == "supervised":
         check_same_classes(train, val)
         for cache in (train, val):
@@ -86,7 +86,7 @@ class ImageSupply:
         self.num_classes = max(train.meta.num_classes, images.val.meta.num_classes)
         self.classes: Sequence[str] = train.meta.classes
         self.fingerprint, self.val_fingerprint = train.meta.fingerprint, images.val.meta.fingerprint
-        self.contents: Contents = {"train": contents_of(train), "val": contents_of(images.val)}
+        self.contents = contents_of(train, images.val)
         self.sampling = Sampling(
             length=len(train), batch_size=config.batch_size, seed=config.seed, repeats=data.augment.repeats
         )

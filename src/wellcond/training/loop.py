@@ -87,7 +87,7 @@ def train(
         if processes.is_main:  # only now: what cannot be built leaves no run behind
             _begin(run, config, processes, supply)
         loop = Loop(trainer, wish, console if processes.is_main else None, stack)
-        if processes.is_main:
+        if processes.is_main:  # only now: the checkpoint, too, has found its images
             follow(run, config)
         return loop.run()
 
@@ -304,8 +304,8 @@ def _begin(run: Run, config: TrainConfig, processes: Processes, supply: Supply) 
     start = results.origin(command, processes.device.type)
     changed = changed_fields(config_of(run), config)
     now = {name: new if isinstance(new, str | int | float | None) else str(new) for name, (_, new) in changed.items()}
-    contents = dict(supply.contents)
-    run.add_start({**start, "processes": processes.world_size, "changed": now, "contents": contents})
+    more = {"processes": processes.world_size, "changed": now, "contents": dict(supply.contents)}
+    run.add_start({**start, **more})
 
 
 def _open_images(run: Run, config: TrainConfig, processes: Processes, console: Console | None) -> Supply:

@@ -2,7 +2,7 @@
 
 import gc
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,7 +20,7 @@ from wellcond.training.adopting import adopt_
 from wellcond.training.along import Along, headlines
 from wellcond.training.annealing import Annealing, set_gain
 from wellcond.training.capture import CapturedStep, capture
-from wellcond.training.contents import HALVES, difference
+from wellcond.training.contents import check_seen, seen
 from wellcond.training.dropping import Drops
 from wellcond.training.loading import PREFIXES
 from wellcond.training.models import build_model, initial_model
@@ -48,8 +48,7 @@ class Trainer:
     ) -> None:
         self.config, self.run, self.supply, self.processes = config, run, supply, processes
         self.along = along  # rank 0 only
-        self.images: dict[str, Any] = {"data": supply.fingerprint, "val_data": supply.val_fingerprint}
-        self.images["contents"] = dict(supply.contents)
+        self.images = seen(supply)
         self.num_steps = config.epochs * supply.steps_per_epoch
         model = initial_model(config, supply.fixed_images)
         self.adopted = self._adopt_into(model)
@@ -288,9 +287,10 @@ class Trainer:
             return False
         path = self.run.checkpoints / checkpoints.name_of(step)
         state = checkpoints.read_state(path)
-        self._check_images(state)
+        images = seen(self.supply)
+        check_seen(state, images, self.run, self.config)
         # those it began with, of which these may be a copy: it stays the same run to the bit
-        self.images = {name: state.get(name, found) for name, found in self.images.items()}
+        self.images = {name: state.get(name, here) for name, here in images.items()}
         self.parts.restore({file: checkpoints.read_tensors(path, file) for file in self.parts.live()})
         restore_random(checkpoints.read_tensors(path, "random"), self.processes, seed=self.config.seed, step=step)
         self.tally = Tally.from_json(state["tally"])
@@ -298,22 +298,6 @@ class Trainer:
         self.saved_step, self.saved_due = step, self.tally.epoch_end_due
         self._open_logs(state["metrics_bytes"])
         return True
-
-    def _check_images(self, state: Mapping[str, Any]) -> None:
-        """The same files, or else (a copy has other times) files of the same content."""
-        for half, key, found in (
-            ("train", "data", self.supply.fingerprint),
-            ("val", "val_data", self.supply.val_fingerprint),
-        ):
-            if state.get(key, found) == found:  # early checkpoints say nothing of the validation images
-                continue
-            told = difference(state.get("contents", {}).get(half, {}), self.supply.contents.get(half, {}))
-            if told:
-                source, run = getattr(self.config.data, half), str(self.run.path)
-                raise ValueError(
-                    f"data.{half}: the images of {source!r} are not those that {run!r} was {HALVES[half]} on "
-                    f"(not the same {told}); bring them back, or start anew in another --out"
-                )
 
     def _open_logs(self, length: int) -> None:
         if self.processes.is_main:
