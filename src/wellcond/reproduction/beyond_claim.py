@@ -41,8 +41,6 @@ EXTENSIONS: dict[str, dict[str, Any]] = {
     "alpha-0.5-positions": {**LESS_NOISE, "model.init.positions": 0.3},
     "alpha-0.5-c-6": {**LESS_NOISE, "model.init.c": (6.0,)},
 }
-
-
 VERDICTS = {"higher": "helps", "lower": "hurts", "one seed": "too few seeds"}
 ON_TINY = ("none", "alpha-0.5")  # what was ahead in small trials (docs/log.md), on the second set
 

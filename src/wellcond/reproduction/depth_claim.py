@@ -28,10 +28,10 @@ MEASURED = {  # quantity → site, words, and where the initialization should ta
 }
 WHEN = {"start": "at the start", "end": "after training"}
 VARIANTS = {
-    "skip": "with skips",
-    "default": "skipless",
-    "paper": "skipless, initialized",
-    "calibrated": "skipless, initialized, calibrated",
+    "skip": MODELS["skip"],
+    "default": MODELS["skipless"],
+    "paper": MODELS["skipless-init"],
+    "calibrated": f"{MODELS['skipless-init']}, calibrated",
     "ours": MODELS["skipless-ours"],  # the best that we know (cts-beyond)
 }
 

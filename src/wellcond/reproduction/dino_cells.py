@@ -15,19 +15,18 @@ from functools import partial
 from typing import Any
 
 from ..config import ReproduceConfig
-from . import pictures
+from . import pictures, skipless_cells
 from .claim import Claim, Row, Run
 from .comparing import Number, against, by_seed, mean_row
 from .experiments import Experiment, TrainingClaim
 from .pictures import PETS, VOC
 from .skipless_cells import CUT, LESS_NOISE, OPTIMIZERS, WORDS
-from .skipless_cells import MODELS as NAMES
 
 EPOCHS, PARTS = 24, 6
 TINY = "tiny-imagenet"
 MODELS = {"vit-tiny": "ViT-Tiny", "vit-s": "ViT-S"}
 SKIP, PAPER, OURS = "skip", "skipless-init", "skipless-ours"
-SKIPS = {skips: NAMES[skips] for skips in (SKIP, PAPER, OURS)}
+SKIPS = {skips: skipless_cells.MODELS[skips] for skips in (SKIP, PAPER, OURS)}
 INIT = {"model.init.method": "skipless", "model.init.alpha": (1.8,), "model.init.beta": (1.0,), "model.init.c": (3.0,)}
 ALONG = ("along",)
 NEEDS = (*ALONG, "judged", "maps")
