@@ -432,7 +432,7 @@ def test_positions_are_drawn_anew_and_nothing_else_changes():
     assert far > 5 * near
 
 
-@pytest.mark.parametrize("positions", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("positions", [0.0, -1.0, math.nan, math.inf, True, "0.3"])
 def test_a_deviation_is_positive(positions):
     model = vit()
     before = copy.deepcopy(model.state_dict())

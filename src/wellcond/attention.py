@@ -22,6 +22,8 @@ from typing import Any, ClassVar, TypeVar
 from timm.layers.attention import Attention
 from torch import Tensor, nn
 
+from wellcond.blocks.depth import as_number
+
 Model = TypeVar("Model", bound=nn.Module)
 
 _PAPER_K = 16.0  # for 256 tokens
@@ -191,10 +193,7 @@ def _unknown(path: str, kind: type) -> str:
 
 
 def _number(k: Any) -> float:
-    try:
-        number = _PAPER_K if k is None else math.nan if isinstance(k, bool | str) else float(k)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = _PAPER_K if k is None else as_number(k)
     if not math.isfinite(number) or number == 0:
         raise ValueError(f"k={k!r} must be a finite number other than 0, e.g. 16, the square root of 256 tokens")
     return number

@@ -71,7 +71,7 @@ def init_skipless_(
             raise ValueError(
                 f"alpha and beta are both 0 in block {number}: W_Q and W_K would be zero and stay so; give another"
             )
-    embedding = _position_embedding(model, positions)
+    embedding = None if positions is None else _position_embedding(model, positions)
     for block, a, b, tau, scale in zip(blocks, alphas, betas, taus, cs, strict=True):
         for W in (block.value, block.output):
             fill(W, scale * orthogonal(block.width, block.width, generator))
@@ -82,16 +82,14 @@ def init_skipless_(
         for W in block.mlp:
             suo_(W, generator)
         settle(block)
-    if positions is not None:
-        fill(embedding, positions * torch.randn(embedding.shape, dtype=torch.float64, generator=generator))
+    if embedding is not None:
+        fill(embedding, as_number(positions) * torch.randn(embedding.shape, dtype=torch.float64, generator=generator))
     return model
 
 
-def _position_embedding(model: nn.Module, positions: float | None) -> Tensor:
-    """What is to be drawn anew: nothing for None; ValueError where it cannot be."""
-    if positions is None:
-        return torch.empty(0)
-    if not (math.isfinite(positions) and positions > 0):
+def _position_embedding(model: nn.Module, positions: float) -> Tensor:
+    """What is to be drawn anew with that deviation; ValueError where it cannot be."""
+    if not 0 < as_number(positions) < math.inf:
         raise ValueError(f"positions is {positions!r}; give a positive standard deviation, or None to leave them")
     embedding = getattr(model, "pos_embed", None)
     if not isinstance(embedding, nn.Parameter):
