@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -152,12 +153,17 @@ def test_a_reader_that_was_killed_ends_the_batches_with_one_line(cache, started)
     assert ended([process.pid for process in started])
 
 
-def test_a_file_that_became_shorter_is_told(tmp_path):
+@pytest.mark.parametrize("early", [True, False])
+def test_a_file_that_became_shorter_is_told(early, tmp_path):
+    """Before or after it was opened to be read; else its images would be shifted."""
     cache = open_cache(GeneratedSource(6, size=16), 16, tmp_path)
     file = cache.folder / "images.npy"
+    if early:
+        os.truncate(file, file.stat().st_size - 700)
     readers = Readers(cache, count=1, slots=1, size=6)
-    os.truncate(file, file.stat().st_size - 700)
-    with readers:
+    if not early:
+        os.truncate(file, file.stat().st_size - 700)
+    with closing(readers):
         readers.ask(0, np.arange(6))
         with pytest.raises(ChildProcessError, match=r"EOFError: the file of decoded images is shorter"):
             readers.wait(0)

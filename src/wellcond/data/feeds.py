@@ -13,7 +13,7 @@ A set is resident if it takes at most SHARE of the free memory of the device: th
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -117,7 +117,7 @@ class Streamed:
             return
         carrier = ThreadPoolExecutor(1, thread_name_prefix="wellcond-carry")
         with (
-            Readers(self.cache, count=self.workers, slots=ahead, size=len(chosen)) as readers,
+            closing(Readers(self.cache, count=self.workers, slots=ahead, size=len(chosen))) as readers,
             self._pinned(readers) as slots,
         ):
 

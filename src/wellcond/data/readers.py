@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +34,13 @@ class Readers:
 
     def __init__(self, cache: Cache, *, count: int, slots: int, size: int) -> None:
         self.cache, self.slots, self.size = cache, slots, max(1, size)
-        self.image = math.prod(cache.images.shape[1:])  # bytes: uint8
+        self._nbytes = math.prod(cache.images.shape[1:])  # of an image, uint8
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * count
         with (cache.folder / "images.npy").open("rb") as file:
             self._file = _above_standard(file.fileno())
-            self._begin = os.fstat(self._file).st_size - cache.images.nbytes
-        self._shared = _unnamed(self.slots * self.size * self.image)
+        assert isinstance(cache.images, np.memmap)
+        self._begin = cache.images.offset
+        self._shared = _unnamed(self.slots * self.size * self._nbytes)
         self.memory = mmap.mmap(self._shared, 0)
 
     def ask(self, batch: int, rows: NDArray[np.int64]) -> None:
@@ -57,7 +57,7 @@ class Readers:
         if process is None:
             process = self.processes[chosen] = self._started()
         assert process.stdin is not None
-        start = batch % self.slots * self.size * self.image
+        start = batch % self.slots * self.size * self._nbytes
         try:
             process.stdin.write(np.array([start, len(rows)], np.int64).tobytes() + rows.tobytes())
             process.stdin.flush()
@@ -72,7 +72,7 @@ class Readers:
             raise self._ended(process)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        numbers = [self._file, self._shared, self._begin, self.image]
+        numbers = [self._file, self._shared, self._begin, self._nbytes]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # what is blocked here stays so in there
         try:
             return subprocess.Popen(
@@ -111,12 +111,6 @@ class Readers:
                     pipe.close()
         os.close(self._file)
         os.close(self._shared)
-
-    def __enter__(self) -> "Readers":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def _unnamed(nbytes: int) -> int:
