@@ -34,7 +34,7 @@ SHOWING = {"segmentation", "discovery", "pca"}  # judges whose findings can be s
 
 
 class Unwritten(ValueError):
-    """What was found could not be kept, as on a full disk: it is printed all the same, for it may have taken hours."""
+    """Numbers that could not be kept, as on a full disk: they are printed all the same, for they may be of hours."""
 
 
 def parse(arguments: list[str]) -> EvaluateCommand | None:
@@ -63,7 +63,10 @@ def run(command: EvaluateCommand) -> None:
         try:
             _judge(command, Run(path), subject, album, step, rows)
         except Unwritten:
-            print(_as_json(rows)) if command.json else _show(path, album, step)
+            if command.json:
+                print(_as_json(rows))
+            else:
+                _show(path, album, step)
             raise
         if not command.json:
             _show(path, album, step)
@@ -111,7 +114,7 @@ def _write_page(place: Path, albums: "list[Album]", command: EvaluateCommand) ->
     try:
         page.build(albums, command=_words(command, *command.runs)).write(place)
     except OSError as error:
-        raise Unwritten(
+        raise ValueError(
             f"the numbers are printed and kept, but their page {str(place)!r} cannot be written "
             f"({error.strerror or error}); make room, or name another place with --html"
         ) from None
