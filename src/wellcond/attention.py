@@ -7,22 +7,21 @@ The product is taken in the cheaper order: Q (Kᵀ V) costs 2 n d_h² and (Q K�
 where n > d_h. Dropout of the attention acts on the entries of (1/k) Q Kᵀ, as it does on those of a softmax, and so a
 model that trains with it takes the second order at any size.
 
-An attention changes its class in place, as blocks and patch embeddings do: parameters, state-dict keys and objects
-stay, `torch.compile` guards on it and `copy.deepcopy` copies it. Settings are plain attributes and not part of the
-state dict: whoever loads a checkpoint sets the attention again.
+An attention takes a linear subclass of its own class (`wellcond.subclassing`). Settings are plain attributes and not
+part of the state dict: whoever loads a checkpoint sets the attention again.
 
 Shapes: Q, K (…, n, d_h), V (…, n, d_v), x (B, n, d).
 """
 
-import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from timm.layers.attention import Attention
 from torch import Tensor, nn
 
 from wellcond.blocks.depth import as_number
+from wellcond.subclassing import InFront, subclass
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -88,10 +87,10 @@ def set_attention(model: Model, kind: str, k: float | None = None, *, scale: boo
     return model
 
 
-class LinearAttention(Attention):
+class LinearAttention(InFront, Attention):
     """Mixed into the class of an attention; `linear_k` None is the original."""
 
-    original: ClassVar[type]
+    _prefix = "Linear"
     linear_k: float | None
     linear_scale: bool
 
@@ -125,31 +124,16 @@ class LinearAttention(Attention):
         scale = "/√d_h" if self.linear_scale else ""
         return "softmax" if self.linear_k is None else f"linear, k={self.linear_k:g}{scale}"
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copied and pickled by the original class, which can be imported; the linear one is made on the spot."""
-        return _empty, (self.original,), self.__dict__
-
-
-@functools.cache
-def _linear_class(original: type) -> type:
-    return type(
-        f"Linear{original.__name__}", (LinearAttention, original), {"original": original, "__module__": __name__}
-    )
-
-
-def _empty(original: type) -> nn.Module:
-    return object.__new__(_linear_class(original))
-
 
 def _swap_in(module: Any, k: float, scale: bool) -> None:
     if not isinstance(module, LinearAttention):
-        module.__class__ = _linear_class(type(module))
+        module.__class__ = subclass(LinearAttention, type(module))
     module.linear_k, module.linear_scale = k, scale
 
 
 def _swap_out(module: LinearAttention) -> None:
     """Undo `_swap_in`. Where another tool has built on the class since (FSDP), it stays, and computes the original."""
-    if type(module) is not _linear_class(module.original):
+    if type(module) is not subclass(LinearAttention, module.original):
         module.linear_k = None
         return
     module.__class__ = module.original

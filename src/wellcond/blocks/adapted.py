@@ -1,14 +1,11 @@
 """What an adapted block is: gains on its skips, and names for the places where it computes.
 
-A block keeps its parameters, buffers and identity and changes its class to a subclass of it, made here from the mixin
-of its family. A class and plain attributes are what `torch.compile` guards on and `copy.deepcopy` copies; hooks are
-neither.
+A block takes a subclass of its own class (`wellcond.subclassing`), with the mixin of its family in front.
 
 Shapes: B images, n tokens, d width; a feature map is (B, H, W, d) or (B, d, H, W). Sites are always (B, n, d): a map
 is read row by row as n = H·W tokens, whole, also where attention works in windows.
 """
 
-import functools
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,6 +14,8 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from wellcond.subclassing import InFront, subclass
 
 SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
 Sink = Callable[[str, Tensor], None]
@@ -42,11 +41,10 @@ def keep(branch: Tensor) -> Tensor:
     return branch
 
 
-class Adapted(nn.Module):
+class Adapted(InFront, nn.Module):
     """Mixed into the class of a block; the family fills in `forward`, the branches and the normalisation."""
 
-    original: ClassVar[type]
-    mixin: ClassVar[type]
+    _prefix = "Adapted"
     gains: ClassVar[tuple[str, ...]] = ("attention_gain", "mlp_gain")
     layout: ClassVar[str] = "tokens"  # of the block's input: "tokens", "nhwc" or "nchw"
     needs_context: ClassVar[bool] = False  # does a branch depend on more than its normalised tokens?
@@ -137,8 +135,9 @@ class Adapted(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copied and pickled by classes that can be imported; the adapted one is made on the spot. No sink travels."""
-        return _rebuild, (self.mixin, self.original), {**self.__dict__, "_sinks": (), "_context": None}
+        """No sink travels."""
+        rebuild, classes, state = super().__reduce_ex__(protocol)
+        return rebuild, classes, {**state, "_sinks": (), "_context": None}
 
 
 class PreNorm(Adapted):
@@ -190,34 +189,22 @@ def from_tokens(X: Tensor, layout: str, shape: tuple[int, ...]) -> Tensor:
     return X
 
 
-@functools.cache
-def adapted_class(mixin: type[Adapted], original: type) -> type[Adapted]:
-    fields = {"original": original, "mixin": mixin, "__module__": __name__}
-    return type(f"Adapted{original.__name__}", (mixin, original), fields)
-
-
 def swap_in(block: nn.Module, mixin: type[Adapted]) -> Adapted:
     """Change the class of a block; all gains 1. Returns the same object."""
-    block.__class__ = adapted_class(mixin, type(block))
+    block.__class__ = subclass(mixin, type(block))
     block.__dict__.update(dict.fromkeys(mixin.gains, 1.0), _sinks=(), _context=None, _tells=False)
     return cast(Adapted, block)
 
 
 def swap_out(block: Adapted) -> None:
     """Undo `swap_in`. Where another tool has built on the adapted class since (FSDP), it stays, with gains 1."""
-    if type(block) is not adapted_class(block.mixin, block.original):
+    if type(block) is not subclass(block.mixin, block.original):
         block.__dict__.update(dict.fromkeys(block.gains, 1.0))
         return
     names = (*block.gains, "_sinks", "_context", "_tells")
     block.__class__ = block.original
     for name in names:
         del block.__dict__[name]
-
-
-def _rebuild(mixin: type[Adapted], original: type) -> nn.Module:
-    module = object.__new__(original)
-    module.__class__ = adapted_class(mixin, original)
-    return module
 
 
 def _detached(value: Any) -> Any:

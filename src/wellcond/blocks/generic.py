@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.blocks.adapted import Adapted, PostNorm, PreNorm, keep, swap_in
+from wellcond.subclassing import InFront
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -65,7 +66,8 @@ def _proven(name: str, block: nn.Module, call: Call | None) -> type[Adapted]:
         shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"{what} takes {shape}, and only blocks that take tokens (B, n, d) first can be proven")
     members = {*block.__dict__, *block._modules, *block._parameters, *block._buffers}
-    if taken := members & {*vars(Adapted), *vars(PreNorm), *Adapted.__annotations__} - _OURS_AND_THEIRS:
+    ours = {*vars(Adapted), *vars(PreNorm), *Adapted.__annotations__, *InFront.__annotations__}
+    if taken := members & ours - _OURS_AND_THEIRS:
         raise ValueError(f"{what} has members of its own named {', '.join(sorted(taken))}; rename them to adapt it")
     for mixin in (GenericPreNorm, GenericPostNorm):
         try:

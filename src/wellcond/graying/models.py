@@ -1,16 +1,12 @@
 """Graying inside a model: at its patch embedding, so that every way into the model sees it.
 
-The module that reads the pixels changes its class to a grayed subclass of it and keeps everything else: parameters,
-state-dict keys, object identity. A class is part of what `torch.compile` guards on and what `copy.deepcopy`
-copies; hooks are not guarded on, and a compiled model would go on without them.
-
-timm's patch embedding around it, which asserts, becomes one that says what is wrong with an image, and what to do.
+The module that reads the pixels takes a grayed subclass of its own class (`wellcond.subclassing`). timm's patch
+embedding around it, which asserts, becomes one that says what is wrong with an image, and what to do.
 
 A patch embedding that is one convolution with kernel = stride takes the grayed patch matrix directly, without folding
 it back into an image; for the DCT its last product moves into the weight: (C B) W = C (B W).
 """
 
-import functools
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +17,7 @@ from wellcond.graying.dct import Rescale, dct_coefficients
 from wellcond.graying.images import TokenGraying, check_divisible, check_pixels, unfold_patches
 from wellcond.graying.tokens import gray_tokens
 from wellcond.spectral import check_matrices
+from wellcond.subclassing import InFront, subclass
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -45,12 +42,12 @@ def gray(
     reader, patch_size = _pixel_reader(model)
     graying = TokenGraying(patch_size, method, epsilon, rescale=rescale, precision=precision, order=order)
     ungray(model)
-    reader.__class__ = _grayed_class(_GrayedPatchConv if _is_linear_in_patches(reader) else _Grayed, type(reader))
+    reader.__class__ = subclass(_GrayedPatchConv if _is_linear_in_patches(reader) else _Grayed, type(reader))
     # not a submodule: the model's own tree of modules stays what it was
     object.__setattr__(reader, "graying", graying)
     for module in model.modules():
         if getattr(module, "proj", None) is reader and hasattr(module, "strict_img_size"):  # timm's PatchEmbed
-            module.__class__ = _grayed_class(_Telling, type(module))
+            module.__class__ = subclass(_Telling, type(module))
     return model
 
 
@@ -84,15 +81,10 @@ def graying_of(model: nn.Module) -> TokenGraying | None:
     return next((module.graying for module in model.modules() if isinstance(module, _Grayed)), None)
 
 
-class _Changed:
+class _Changed(InFront):
     """Mixed into the class of a module of the patch embedding."""
 
-    mixin: type
-    original: type
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copied and pickled by the original class, which can be imported; the grayed one is made on the spot."""
-        return _empty, (self.mixin, self.original), self.__dict__
+    _prefix = "Grayed"
 
 
 class _Telling(_Changed):
@@ -144,17 +136,6 @@ class _GrayedPatchConv(_Grayed):
             tokens = gray_tokens(tokens, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
         y = functional.linear(tokens, flat, bias)
         return y.mT.reshape(y.shape[0], weight.shape[0], *grid)
-
-
-@functools.cache
-def _grayed_class(mixin: type, original: type) -> type:
-    own = {"mixin": mixin, "original": original, "__module__": __name__}
-    return type(f"Grayed{original.__name__}", (mixin, original), own)
-
-
-def _empty(mixin: type, original: type) -> nn.Module:
-    """A grayed module before its state arrives: whatever in the state refers back to the module finds this one."""
-    return object.__new__(_grayed_class(mixin, original))
 
 
 def _is_linear_in_patches(reader: nn.Module) -> bool:
