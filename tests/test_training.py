@@ -24,6 +24,7 @@ from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, OptimConfi
 from wellcond.data.generated import GeneratedSource
 from wellcond.runs import Run
 from wellcond.training import build_model, loop, monitoring, train, trainer
+from wellcond.training.beginning import check_classes
 from wellcond.training.feeding import ImageSupply
 from wellcond.training.processes import Processes
 
@@ -115,7 +116,7 @@ def test_a_half_may_lack_the_last_class(cache, tmp_path):
     with pytest.raises(ValueError, match=r"has 4 classes, but the model has 3; .* --model.num-classes 4"):
         ImageSupply(few, Processes())
     enough = replace(few, model=replace(few.model, num_classes=4))
-    loop.check_classes(enough, ImageSupply(enough, Processes()).num_classes)
+    check_classes(enough, ImageSupply(enough, Processes()).num_classes)
 
 
 def test_one_set_for_both_halves_is_told(cache, tmp_path):

@@ -16,7 +16,7 @@ from wellcond import recipes
 from wellcond.cli import VERBS, main
 from wellcond.recipes.starting import parse
 from wellcond.runs import Run
-from wellcond.training.loop import check_resume
+from wellcond.training.beginning import check_resume
 
 NEEDS_NOTHING = {"recipes", "demo", "app", "doctor"}  # whose bare command is a whole one
 QUICK = ["--quick", "--count", "1", "--size", "64"]

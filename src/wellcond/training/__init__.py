@@ -1,6 +1,6 @@
 """The only training loop, from one CPU to many nodes. Floor 7.
 
-loop        train: config, run directory → Summary; resumes by itself
+loop        train: config, run directory → Summary; resumes by itself; beginning: may it, and what it writes first
 trainer     one run in flight: steps, rows, checkpoints, rollback
 step        one step as a function of its inputs; capture: the same as a CUDA graph; dropping: its dropped paths
 records     numbers of steps, fetched without waiting; tally: what the host counts of them

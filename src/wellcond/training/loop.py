@@ -4,8 +4,6 @@ Everything that decides step t is a function of (config, t) and of what a checkp
 resumed is the same run: the same weights, and the same bytes of metrics.jsonl.
 """
 
-import shlex
-import sys
 import time
 import warnings
 from contextlib import ExitStack
@@ -16,16 +14,15 @@ from typing import Any
 
 from rich.console import Console
 
-from wellcond import results
-from wellcond.config import MAY_CHANGE, TrainConfig, changed_fields, to_json
+from wellcond.config import TrainConfig
 from wellcond.runs import SUMMARY, Run
 from wellcond.stopping import REQUEUE
 from wellcond.training import checkpoints
 from wellcond.training.along import Along
+from wellcond.training.beginning import begin, check_classes, check_resume
 from wellcond.training.capture import check_graph
-from wellcond.training.contents import PLACES, check_moved, follow, moved, recorded
+from wellcond.training.contents import check_moved, follow, moved
 from wellcond.training.feeding import ImageSupply
-from wellcond.training.loading import config_of
 from wellcond.training.processes import Processes, process_group
 from wellcond.training.signals import Interrupted, Stopped, StopWish, stop_signals
 from wellcond.training.state import NotFinite
@@ -85,7 +82,7 @@ def train(
         trainer = Trainer(config, run, supply, processes, along)
         stack.callback(trainer.close)
         if processes.is_main:  # only now: what cannot be built leaves no run behind
-            _begin(run, config, processes, supply)
+            begin(run, config, processes, supply)
         loop = Loop(trainer, wish, console if processes.is_main else None, stack)
         if processes.is_main:  # only now: the checkpoint, too, has found its images
             follow(run, config)
@@ -263,49 +260,6 @@ def _as_told(done: dict[str, Any], run: Run) -> Summary:
         raise ValueError(
             f"{str(run.path / SUMMARY)!r} is no summary of a run; move it away, and the same command goes on"
         ) from None
-
-
-def check_resume(run: Run, config: TrainConfig) -> None:
-    """ValueError where `run` is one of another config, naming the first field that differs, or other files.
-
-    Another place of the images is left to `check_moved`, if the run has recorded what they must hold.
-    """
-    if not run.exists():
-        run.check_free()
-        return
-    changed = changed_fields(config_of(run), config)
-    may_change = MAY_CHANGE | PLACES if recorded(run) else MAY_CHANGE
-    told = sorted(changed.keys() - may_change, key=lambda name: (name.count("."), list(changed).index(name)))
-    if told:  # epochs before the warm-up that follows them
-        name, more = told[0], f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-        old, new = changed[name]
-        raise ValueError(
-            f"{str(run.path)!r} is a run with {name} {old!r}, not {new!r}{more}; "
-            f"give {name} {old!r} to continue it, or another --out"
-        )
-
-
-def check_classes(config: TrainConfig, num_classes: int) -> None:
-    if config.objective == "supervised" and num_classes == 1:
-        raise ValueError(f"{config.data.train!r} has one class only; give a set of two or more, one folder for each")
-    if config.objective == "supervised" and config.model.num_classes != num_classes:
-        raise ValueError(
-            f"model.num_classes is {config.model.num_classes}, but {config.data.train!r} has {num_classes} classes; "
-            f"use --model.num-classes {num_classes}"
-        )
-
-
-def _begin(run: Run, config: TrainConfig, processes: Processes, supply: Supply) -> None:
-    if not run.exists():
-        run.create(to_json(config))
-    if config.objective == "supervised" and supply.classes:  # the same at every start: other pictures are refused
-        run.write_classes(supply.classes)
-    command = shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "wellcond"), *sys.argv[1:]])
-    start = results.origin(command, processes.device.type)
-    changed = changed_fields(config_of(run), config)
-    now = {name: new if isinstance(new, str | int | float | None) else str(new) for name, (_, new) in changed.items()}
-    more = {"processes": processes.world_size, "changed": now, "contents": dict(supply.contents)}
-    run.add_start({**start, **more})
 
 
 def _open_images(run: Run, config: TrainConfig, processes: Processes, console: Console | None) -> Supply:
