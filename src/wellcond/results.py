@@ -6,7 +6,6 @@ is looked at.
 
 import datetime
 import json
-import math
 import os
 import platform
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .atomic import write_bytes
+from .finite import finite
 
 PACKAGES = ("wellcond", "torch", "timm", "numpy", "triton", "torch-dct", "pytorch-optimizer")
 
@@ -84,17 +84,6 @@ def git_commit() -> str | None:
         return head + ("+" if git("diff", "--quiet", "HEAD", "--", ".").returncode else "")
     except OSError:
         return None
-
-
-def finite(value: Any) -> Any:
-    """The same with null for NaN and infinity: JSON knows neither."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {k: finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    return value
 
 
 def write(path: Path, content: Mapping[str, Any], one_a_line: Collection[str]) -> dict[str, Any]:

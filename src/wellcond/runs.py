@@ -15,7 +15,6 @@ it there.
 """
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .atomic import sync_file, sync_folder, write_bytes
+from .finite import finite
 from .locks import locked
 
 CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jsonl", "timings.jsonl", "summary.json"
@@ -69,36 +69,36 @@ class Run:
 
     def add_start(self, origin: Mapping[str, Any]) -> None:
         """Append to the list of starts in env.json."""
-        starts = [*self.starts(), dict(origin)]
-        _write_json_text(self.path / ENV, json.dumps({"starts": starts}, indent=1, ensure_ascii=False) + "\n")
+        self._write(ENV, {"starts": [*self.starts(), dict(origin)]})
 
     def starts(self) -> list[dict[str, Any]]:
         return self._read(ENV, "starts") or []
 
     def write_classes(self, names: Sequence[str]) -> None:
-        text = json.dumps({"classes": list(names)}, indent=1, ensure_ascii=False) + "\n"
-        _write_json_text(self.path / CLASSES, text)
+        self._write(CLASSES, {"classes": list(names)})
 
     def classes(self) -> list[str]:
         """Empty where the training pictures had no names, or the run is older than this file."""
         return self._read(CLASSES, "classes") or []
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        _write_json_text(self.path / SUMMARY, json.dumps(_finite(dict(summary)), indent=1, ensure_ascii=False) + "\n")
+        self._write(SUMMARY, finite(summary))
 
     def read_summary(self) -> dict[str, Any] | None:
         return self._read(SUMMARY)
 
     def add_evaluation(self, row: Mapping[str, Any]) -> None:
         """Into evaluation.json, in the place of an earlier one of the same judge, source, step and settings."""
-        new = _finite(dict(row))  # tuples as the lists that they are in the file
+        new = finite(row)  # tuples as the lists that they are in the file
         key = ("judge", "data", "step", "settings")
         others = [old for old in self.evaluations() if [old.get(k) for k in key] != [new.get(k) for k in key]]
-        content = {"evaluations": [*others, new]}
-        _write_json_text(self.path / EVALUATION, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        self._write(EVALUATION, {"evaluations": [*others, new]})
 
     def evaluations(self) -> list[dict[str, Any]]:
         return self._read(EVALUATION, "evaluations") or []
+
+    def _write(self, name: str, content: Any) -> None:
+        _write_json_text(self.path / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
     def _read(self, name: str, field: str | None = None) -> Any:
         """A small JSON file, or one field of it; None where there is no file, ValueError where it is damaged."""
@@ -175,7 +175,7 @@ class Log:
 
     def append(self, row: Mapping[str, Any]) -> None:
         """One row; NaN and infinity become null."""
-        text = json.dumps(_finite(dict(row)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         self.file.write(text.encode() + b"\n")
 
     def flush(self) -> None:
@@ -203,13 +203,3 @@ def _write_json_text(path: Path, text: str) -> None:
 def _whole_lines(path: Path) -> int:
     content = path.read_bytes()
     return content.rfind(b"\n") + 1
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

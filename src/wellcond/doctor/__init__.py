@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..config import DoctorConfig
-from ..results import finite
+from ..finite import finite
 from .findings import Finding
 
 Section = dict[str, Any]

@@ -21,6 +21,7 @@ from rich.table import Table
 from .. import parsing, results
 from ..atomic import check_writable
 from ..config import to_command
+from ..finite import finite
 from .options import EvaluateCommand
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _write_page(place: Path, albums: "list[Album]", command: EvaluateCommand) ->
 
 
 def _as_json(rows: Rows) -> str:
-    return json.dumps(results.finite(rows), indent=1, allow_nan=False)
+    return json.dumps(finite(rows), indent=1, allow_nan=False)
 
 
 def _show(path: Path, album: "Album", step: int) -> None:

@@ -23,6 +23,7 @@ from .. import strip
 from ..atomic import write_bytes
 from ..config import GrayConfig
 from ..data.files import describe, read_image
+from ..finite import finite
 from ..pictures import GrayedPicture, gray_picture
 from ..watching import watched
 from . import table
@@ -124,8 +125,7 @@ def _save(image: Image.Image, path: Path) -> None:
 
 
 def _rows_to_json(rows: list[dict[str, Any]]) -> str:
-    finite = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in r.items()} for r in rows]
-    return json.dumps(finite, indent=1, allow_nan=False) + "\n"
+    return json.dumps(finite(rows), indent=1, allow_nan=False) + "\n"
 
 
 def _in_words(kappa: float) -> str:

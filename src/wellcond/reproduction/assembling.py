@@ -20,6 +20,7 @@ from rich.table import Table
 from .. import report, results
 from ..atomic import check_writable
 from ..config import ReproduceConfig
+from ..finite import finite
 from ..watching import watched
 from . import portions
 from .claim import Claim, Row, Run
@@ -161,7 +162,7 @@ def _run(claim: Claim, variant: str, seed: int, quick: bool, origin: dict[str, A
     measured = claim.measure(variant, seed, quick)
     own = {"commit": origin["commit"], "hardware": origin["hardware"], "date": date}
     seconds = round(time.perf_counter() - start, 1)
-    return results.finite({"variant": variant, "seed": seed, **own, "seconds": seconds, **measured})
+    return finite({"variant": variant, "seed": seed, **own, "seconds": seconds, **measured})
 
 
 def _content(

@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import results
 from ..config import ReproduceConfig
+from ..finite import finite
 from .claim import Claim, Run
 
 Key = tuple[str, int]  # variant, seed
@@ -190,7 +191,7 @@ def _check_settings(
 ) -> None:
     if old["claim"] != claim.name:
         raise ValueError(f"{str(path)!r} holds runs of {old['claim']}, not of {claim.name}")
-    before, now = old["settings"], results.finite(settings)
+    before, now = old["settings"], finite(settings)
     if claim.identity is not None:  # by variant: a claim may get more of them
         held = {run["variant"] for run in old["runs"]} & set(chosen(claim, config))
         before, now = ({variant: of.get(variant, {}) for variant in sorted(held)} for of in (before, now))
