@@ -189,11 +189,19 @@ def test_the_rates_are_those_that_were_found():
     assert {data: rates for data, rates in found.items() if set(CELLS) <= set(rates)} == skipless_cells.RATES
 
 
-def test_a_cell_without_a_rate_of_its_own_takes_the_nearest():
+def test_a_cell_without_a_rate_of_its_own_takes_the_nearest(monkeypatch):
     assert skipless_cells.rate_of("cifar10", "skipless/adamw") == 1e-4
-    assert skipless_cells.rate_of("tiny-imagenet-s", "skip/soap") == skipless_cells.rate_of("cifar10", "skip/soap")
-    ours, paper = (skipless_cells.rate_of("cifar10", f"{model}/adamw") for model in ("skipless-ours", "skipless-init"))
-    assert ours == paper or "skipless-ours/adamw" in skipless_cells.RATES["cifar10"]
+    cifar10 = {"skip/soap": 1.0, "skipless-init/adamw": 2.0, "skipless-init/soap": 3.0, "skipless-ours/soap": 4.0}
+    monkeypatch.setattr(skipless_cells, "RATES", {"cifar10": cifar10, "fashion-mnist": {"skip/soap": 5.0}})
+    cells = {
+        ("cifar10", "skip/soap"): 1.0,
+        ("cifar10-s", "skip/soap"): 1.0,
+        ("tiny-imagenet-s", "skip/soap"): 1.0,  # of CIFAR-10: the set has none
+        ("fashion-mnist-s", "skip/soap"): 5.0,
+        ("cifar10", "skipless-ours/adamw"): 2.0,  # of the paper's α: ours has none
+        ("cifar10", "skipless-ours/soap"): 4.0,
+    }
+    assert {cell: skipless_cells.rate_of(*cell) for cell in cells} == cells
 
 
 # ---- rules on made-up runs
