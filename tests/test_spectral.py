@@ -1,5 +1,6 @@
 """Numbers about spectra against float64 oracles, at the bars the project promises."""
 
+import functools
 import math
 
 import cases
@@ -275,6 +276,24 @@ def test_a_negated_view_is_read(name):
     X = torch.complex(torch.randn(5, 8), torch.randn(5, 8)).conj().imag
     assert X.is_neg()
     torch.testing.assert_close(getattr(spectral, name)(X), getattr(spectral, name)(X.clone().resolve_neg()))
+
+
+@pytest.mark.parametrize("shape", [(6, 9), (4, 64, 100)], ids=str)
+@pytest.mark.parametrize("name", [*FUNCTIONS, "spectral_map"])
+def test_numbers_of_what_is_differentiated_by_torch_func(name, shape):
+    """Inside grad, vjp and jvp a tensor is a wrapper, whose type does not tell."""
+    X = torch.randn(shape)
+    measure = functools.partial(wc.spectral_map, f=torch.sqrt) if name == "spectral_map" else getattr(wc, name)
+    wanted = measure(X)
+
+    def loss(X):
+        found = measure(X)
+        assert not found.requires_grad
+        torch.testing.assert_close(found, wanted)
+        return X.square().sum()
+
+    torch.testing.assert_close(torch.func.grad(loss)(X), 2 * X)
+    torch.testing.assert_close(torch.func.jvp(loss, (X,), (X,))[1], 2 * X.square().sum())
 
 
 @pytest.mark.parametrize("shape", [(0, 6, 4), (1, 6, 4), (6, 4), (2, 0, 4, 6)], ids=str)

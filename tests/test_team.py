@@ -1,8 +1,13 @@
 """Batches over torch's threads: the numbers of one matrix at a time, whatever threads there are; nothing stays set."""
 
+import ctypes
+import functools
+import operator
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,6 +90,61 @@ def test_an_error_of_a_part_is_raised_and_nothing_stays_set(threads: int, error:
     with pytest.raises(type(error)):
         team.each(work, [torch.tensor([1])], alone=True)
     assert torch.get_num_threads() == threads
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Callable[[], int]]:
+    """A function of C that sends this process a signal, whose handler raises as soon as Python gets the word again."""
+
+    def handler(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield functools.partial(getattr(ctypes.CDLL(None), "raise"), signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@needs_team
+def test_an_interrupt_between_two_calls_is_not_lost(
+    threads: int, interrupted: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits until Python's next step, which is the first of the callback."""
+
+    class Library:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(library, name)
+
+        def GOMP_parallel(self, callback: Any, *_: Any) -> None:  # noqa: N802
+            calls = [interrupted, functools.partial(callback, None), functools.partial(callback, None)]
+            list(map(operator.call, calls))  # without a step of Python's in between
+
+    library = team._library()
+    monkeypatch.setattr(team, "_library", Library)
+    with pytest.raises(KeyboardInterrupt):
+        team.each(torch.neg, [torch.ones(1), torch.ones(1)])
+
+
+@needs_team
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_an_interrupt_leaves_nothing_set(threads: int, nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is raised as one of the library's functions returns."""
+    calls = iter(range(1, 100))
+
+    class Library:
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                found = getattr(library, name)(*arguments)
+                if next(calls) == nth:
+                    raise KeyboardInterrupt
+                return found
+
+            return call
+
+    library: Any = team._library()
+    monkeypatch.setattr(team, "_library", Library)
+    with pytest.raises(KeyboardInterrupt):
+        team.each(torch.neg, [torch.ones(1)], alone=True)
+    assert torch.get_num_threads() == library.MKL_Get_Max_Threads() == threads
 
 
 @needs_team

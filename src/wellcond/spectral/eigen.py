@@ -94,7 +94,9 @@ def all_finite(X: Tensor) -> bool:
 
 def is_plain(X: Tensor) -> bool:
     """Does X hold its numbers itself? Tensors of tracing and wrapping libraries may not, nor does X.conj().imag."""
-    return type(X) in (Tensor, torch.nn.Parameter) and not X.is_neg() and not torch.compiler.is_compiling()
+    if type(X) not in (Tensor, torch.nn.Parameter) or X.is_neg() or torch.compiler.is_compiling():
+        return False
+    return not torch._C._are_functorch_transforms_active()  # the wrappers of torch.func are of type Tensor, too
 
 
 def _by_torch(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:

@@ -14,8 +14,7 @@ In a part only torch may multiply and decompose: numpy's BLAS does not know thes
 
 import ctypes
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor
 
 Found = TypeVar("Found")
 FOR_ONE = 192  # up to so many rows or columns LAPACK's own threads are worth little
-_Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Callback = ctypes.CFUNCTYPE(None)  # GOMP_parallel passes a pointer, which nobody reads
 
 
 def size() -> int:
@@ -52,46 +51,65 @@ def each(work: Callable[[Tensor], Found], parts: list[Tensor], alone: bool = Fal
     library = _library()
     if library is None or (len(parts) == 1 and not alone):
         return [work(part) for part in parts]
-    if len(parts) == 1:
-        with _one_thread(library):
-            return [work(parts[0])]
-    return _together(work, parts, library)
+    found: list[Any] = [None] * len(parts)
+    (_together if len(parts) > 1 else _alone)(work, enumerate(parts), found, library)
+    return found
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def _together(work: Callable[[Tensor], Found], parts: list[Tensor], library: ctypes.CDLL) -> list[Found]:
-    found: list[Any] = [None] * len(parts)
+def _together(
+    work: Callable[[Tensor], Found], places: Iterable[tuple[int, Tensor]], found: list[Found], library: ctypes.CDLL
+) -> None:
+    """`_alone` in as many threads as there are parts.
+
+    No exception may leave what a thread calls: its caller is no Python and would only print it. A Ctrl-C is raised at
+    the first step of Python's after it, so already at the first of a function, before any `try`. A generator is within
+    its `try` before the thread comes, and goes on from there without such a step.
+    """
+    places = list(places)
+    waiting = iter(places)  # for all of them: fewer threads may come than were asked for
     errors: list[BaseException] = []
-    waiting = iter(list(enumerate(parts)))  # fewer threads may come than were asked for
 
-    def work_off(_: Any) -> None:
+    def work_off() -> Iterator[None]:
         try:
-            with _one_thread(library):
-                for place, part in waiting:
-                    found[place] = work(part)
-        except BaseException as error:  # none may leave this function: its caller is no Python
+            yield
+            _alone(work, waiting, found, library)
+        except GeneratorExit:  # its thread has not come
+            return
+        except BaseException as error:
             errors.append(error)
+        yield
 
-    library.GOMP_parallel(_Callback(work_off), None, len(parts), 0)
+    threads = [work_off() for _ in places]
+    for thread in threads:
+        next(thread)
+    library.GOMP_parallel(_Callback(map(next, threads).__next__), None, len(threads), 0)
     if errors:
         raise errors[0]
-    return found
 
 
-@contextmanager
-def _one_thread(library: ctypes.CDLL) -> Iterator[None]:
-    """What the calling thread asks of torch meanwhile is computed by it alone."""
+def _alone(
+    work: Callable[[Tensor], Found], places: Iterable[tuple[int, Tensor]], found: list[Found], library: ctypes.CDLL
+) -> None:
+    """`found[place]` of each part; what the calling thread asks of torch meanwhile is computed by it alone.
+
+    A Ctrl-C may come as any of these calls returns.
+    """
     torch.get_num_threads()  # torch sets this thread up at the first call, which would undo what follows
-    before, before_mkl = library.omp_get_max_threads(), library.MKL_Set_Num_Threads_Local(1)
-    library.omp_set_num_threads(1)
+    before, before_mkl = library.omp_get_max_threads(), 0  # 0: MKL asks its general setting
     try:
-        yield
+        before_mkl = library.MKL_Set_Num_Threads_Local(1)
+        library.omp_set_num_threads(1)
+        for place, part in places:
+            found[place] = work(part)
     finally:
-        library.omp_set_num_threads(before)
-        library.MKL_Set_Num_Threads_Local(before_mkl)
+        try:
+            library.omp_set_num_threads(before)
+        finally:
+            library.MKL_Set_Num_Threads_Local(before_mkl)
 
 
 @functools.cache
