@@ -22,7 +22,7 @@ from wellcond.data.progress import silent
 from wellcond.data.splits import open_split
 from wellcond.runs import Run
 from wellcond.runs_page import write_page
-from wellcond.training import checkpoints
+from wellcond.training import Diverged, checkpoints, train
 from wellcond.training.annotated import Squares, View
 
 JUDGES = ("knn", "linear", "segmentation=procedural:10", "discovery=procedural:10", "discovery", "pca")
@@ -139,6 +139,17 @@ def test_nothing_is_trained_again_where_a_judge_fails(straight, cache, tmp_path,
     assert checkpoints.newest_whole(Run(out).checkpoints) == 8  # the end of epoch 2, of which it was to speak
     run(what, out, None)
     assert final(out) == final(straight)
+
+
+def test_inside_a_run_of_bad_steps_nobody_judges(cache, tmp_path):
+    """Features that are not finite ended the run as a mistake; it is to go back once, and to say that it diverged."""
+    wild = {"optim.lr": 1e10, "optim.clip": None, "max_bad_steps": 6}
+    along = AlongConfig(judges=("knn",), every=1)
+    with (
+        pytest.warns(UserWarning, match="epoch 1: not judged: the last 3 steps had no finite loss or gradient"),
+        pytest.raises(Diverged, match="6 steps in a row"),
+    ):
+        train(config("procedural-vit", cache, along, **wild), tmp_path / "run")
 
 
 def test_processes_with_shards_wait_for_the_judges(cache, tmp_path):

@@ -107,6 +107,17 @@ def test_a_changed_file_is_seen(tmp_path):
     assert open_cache(FolderSource(tmp_path / "photos"), 8, tmp_path / "c").images[1, 0, 0, 0] == 99
 
 
+def test_folders_that_may_not_be_read_are_told_at_every_start(tmp_path):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "cat" / "a.png")
+    source, lines = FolderSource(tmp_path / "photos"), []
+    source.unreadable += ["'photos/dog': Permission denied", "'photos/cat/more': Permission denied"]
+    for _ in range(2):
+        open_cache(source, 8, tmp_path / "c", say=lines.append)
+    told = "2 folders of folder:photos are left out, for they cannot be read; first 'photos/dog': Permission denied"
+    assert lines == [told, told]
+
+
 @pytest.mark.parametrize(
     ("sizes", "image_size", "want"),
     [

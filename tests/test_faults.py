@@ -160,6 +160,25 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(where, tmp_path, monkeypatch
     assert final(out) == final(tmp_path / "straight")
 
 
+def test_a_run_that_was_moved_away_stops_and_goes_on_there(tmp_path, monkeypatch):
+    """Its checkpoints, else, would go into a folder that no command knows as a run, to the end of the training."""
+    run(CONFIG, tmp_path / "straight")
+    advance = trainer.Trainer.advance
+
+    def moving(self, stop):
+        if self.tally.step == 4:
+            (tmp_path / "run").rename(tmp_path / "moved")
+        return advance(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "advance", moving)
+        with pytest.raises(ValueError, match=r"run' is no run any more at step 6: it was moved or deleted; .* --out"):
+            run(CONFIG, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run(CONFIG, tmp_path / "moved")
+    assert final(tmp_path / "moved") == final(tmp_path / "straight")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

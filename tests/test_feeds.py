@@ -169,6 +169,29 @@ def test_a_file_that_became_shorter_is_told(early, tmp_path):
             readers.wait(0)
 
 
+@pytest.mark.parametrize("lost", [7, 700, 3000])
+def test_a_file_that_was_shorter_already_is_told(lost, tmp_path):
+    """An evaluation opens it anew each time: rows counted from its end would be other pixels, without a word."""
+    cache = open_cache(GeneratedSource(6, size=16), 16, tmp_path)
+    os.truncate(cache.folder / "images.npy", (cache.folder / "images.npy").stat().st_size - lost)
+    with pytest.raises(ChildProcessError, match=r"EOFError: the file of decoded images is shorter"):
+        list(Streamed(cache, CPU, workers=1).batches([torch.arange(6)]))
+
+
+def test_the_reason_of_a_reader_goes_to_who_waits_for_it(tmp_path, started):
+    """Its last words can be read once; asking it for more had taken them, and the run was told an exit status."""
+    cache = open_cache(GeneratedSource(6, size=16), 16, tmp_path)
+    with Readers(cache, count=1, slots=3, size=6) as readers:
+        readers.ask(0, np.arange(6))
+        readers.wait(0)
+        os.truncate(cache.folder / "images.npy", 1000)
+        readers.ask(1, np.arange(6))
+        started[0].wait()
+        readers.ask(2, np.arange(6))
+        with pytest.raises(ChildProcessError, match="EOFError"):
+            readers.wait(1)
+
+
 def test_readers_end_with_a_run_that_was_killed(tmp_path):
     """Also: the script has no `if __name__ == "__main__"`, which multiprocessing would ask of it."""
     script = tmp_path / "script.py"

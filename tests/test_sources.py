@@ -121,6 +121,30 @@ def test_parquet_knows_labels_in_the_plural(tmp_path):
     assert open_source(tmp_path).labels().tolist() == [1, 0]  # pyright: ignore[reportOptionalMemberAccess]
 
 
+@pytest.mark.parametrize("kind", [pyarrow.large_binary(), pyarrow.binary_view()], ids=str)
+def test_parquet_reads_every_kind_of_bytes(kind, tmp_path):
+    """Views, which newer libraries write, ended in a traceback."""
+    pictures = pyarrow.array([encoded(value) for value in range(9)], kind)
+    parquet.write_table(pyarrow.table({"image": pictures, "label": list(range(9))}), tmp_path / "train.parquet")
+    source = open_source(tmp_path / "train.parquet")
+    assert [int(record.read()[0, 0, 0]) for record in source.records([1, 4, 8])] == [1, 4, 8]
+
+
+def test_parquet_with_a_column_twice_is_refused(tmp_path):
+    columns = [pyarrow.array([encoded(1)]), pyarrow.array([0]), pyarrow.array([1])]
+    table = pyarrow.Table.from_arrays(columns, names=["image", "label", "label"])
+    parquet.write_table(table, tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match=r"'train.parquet' has the column 'label' twice; rename one of them"):
+        open_source(tmp_path / "train.parquet")
+
+
+def test_parquet_labels_beyond_64_bits_are_refused_with_their_place(tmp_path):
+    labels = pyarrow.array([2**63], pyarrow.uint64())
+    parquet.write_table(pyarrow.table({"image": [encoded(1)], "label": labels}), tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match=r"the column 'label' of 'train.parquet' holds uint64, .* whole number from 0"):
+        open_source(tmp_path / "train.parquet").labels()
+
+
 def test_parquet_knows_the_columns_of_cifar_100(tmp_path):
     rows = [{"bytes": encoded(i), "path": None} for i in range(4)]
     columns = {"img": rows, "fine_label": [7, 0, 7, 99], "coarse_label": [1, 0, 1, 9]}

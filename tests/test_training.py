@@ -103,6 +103,15 @@ def test_odd_chunks_cannot_be_mixed(cache, tmp_path):
         train(config, tmp_path / "run")
 
 
+def test_augmentation_that_cannot_be_is_told_before_pictures_are_decoded(tmp_path):
+    """Of ImageNet that takes hours."""
+    config = pictures(tmp_path / "cache")
+    both = replace(config.data, augment=replace(config.data.augment, jitter=0.3))
+    with pytest.raises(ValueError, match=r"jitter is 0.3 and randaugment is"):
+        ImageSupply(replace(config, data=both), Processes())
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_half_may_lack_the_last_class(cache, tmp_path):
     """Where labels have no names; the advice for one half was refused for the other."""
     for half, num_classes in (("train", 3), ("val", 4)):

@@ -100,6 +100,10 @@ def open_cache(
             f"the disk of {str(parent)!r} is full: the cache of {source.title} needs "
             f"{len(source) * 3 * side * side / 1e9:.2f} GB; make room or choose another folder; nothing was left behind"
         ) from None
+    if left_out := getattr(source, "unreadable", ()):
+        folders = "1 folder" if len(left_out) == 1 else f"{len(left_out)} folders"
+        are, they = ("is", "it") if len(left_out) == 1 else ("are", "they")
+        say(f"{folders} of {source.title} {are} left out, for {they} cannot be read; first {left_out[0]}")
     if cache.meta.damaged:
         first = min(cache.meta.damaged, key=int)
         all_of_them = f"; all are named in {str(cache.folder / 'meta.json')!r}" if len(cache.meta.damaged) > 1 else ""

@@ -4,6 +4,7 @@ Read row group by row group, a few rows at a time and only the columns asked for
 on the number of rows nor on the size of a row group.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -33,6 +34,8 @@ class ParquetSource:
         self.columns = opened[0].schema_arrow.names
         self.picture = self._picture_column(opened)
         self.label = label_column(self.columns)
+        if twice := [name for name in (self.picture, self.label) if self.columns.count(name) > 1]:
+            raise ValueError(f"{self.shards[0].name!r} has the column {twice[0]!r} twice; rename one of them")
         self.classes = _class_names(opened[0].schema_arrow.metadata, self.label)
         self.lengths = [file.metadata.num_rows for file in opened]
         self.starts = np.concatenate([[0], np.cumsum(self.lengths)])
@@ -104,8 +107,9 @@ def _labels(shard: Path, name: str) -> NDArray[np.int64]:
     if not len(column):  # a shard without rows may not even know their type
         return np.empty(0, np.int64)
     if pyarrow.types.is_unsigned_integer(column.type):  # has no −1
-        column = column.cast(pyarrow.int64())
-    if pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type):
+        with contextlib.suppress(pyarrow.ArrowInvalid):  # beyond 64 bits: refused below
+            column = column.cast(pyarrow.int64())
+    if pyarrow.types.is_signed_integer(column.type) or pyarrow.types.is_floating(column.type):
         found = column.fill_null(-1).to_numpy()
         # whole fractions are what pandas makes of a column with gaps
         if np.isfinite(found).all() and (found == np.floor(found)).all():
@@ -144,7 +148,8 @@ def _rows_of_group(
             raise ValueError(f"{shard.name!r} is damaged: {error}; fetch it again") from None
         end = start + batch.num_rows
         inside, rows = np.split(rows, [np.searchsorted(rows, end)])
-        yield from zip(inside.tolist(), batch.take(pyarrow.array(inside - start)).to_pylist(), strict=True)
+        for row in inside.tolist():  # not `take`, which has no kernel for views of bytes
+            yield row, batch.slice(row - start, 1).to_pylist()[0]
         start = end
 
 

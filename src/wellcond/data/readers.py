@@ -36,10 +36,10 @@ class Readers:
         self.cache, self.slots, self.size = cache, slots, max(1, size)
         self._nbytes = math.prod(cache.images.shape[1:])  # of an image, uint8
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * count
+        assert isinstance(cache.images, np.memmap)
+        self._begin = cache.images.offset  # not counted from the end of the file, which may be shorter by now
         with (cache.folder / "images.npy").open("rb") as file:
             self._file = _above_standard(file.fileno())
-        assert isinstance(cache.images, np.memmap)
-        self._begin = cache.images.offset
         self._shared = _unnamed(self.slots * self.size * self._nbytes)
         self.memory = mmap.mmap(self._shared, 0)
 
@@ -58,11 +58,9 @@ class Readers:
             process = self.processes[chosen] = self._started()
         assert process.stdin is not None
         start = batch % self.slots * self.size * self._nbytes
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has ended: who waits for it learns why
             process.stdin.write(np.array([start, len(rows)], np.int64).tobytes() + rows.tobytes())
             process.stdin.flush()
-        except BrokenPipeError:
-            raise self._ended(process) from None
 
     def wait(self, batch: int) -> None:
         """Until it is there. A process answers in the order in which it was asked."""

@@ -75,6 +75,7 @@ class ImageSupply:
         self.config, self.processes = config, processes
         data = config.data
         check_pairs(config, processes)
+        self.augment = build_views(config)  # which may refuse: before anything is decoded
         images = images or open_images(config, processes.device, say, admit)
         train = images.train
         if len(images.val) < processes.world_size:
@@ -91,7 +92,6 @@ class ImageSupply:
             length=len(train), batch_size=config.batch_size, seed=config.seed, repeats=data.augment.repeats
         )
         self.steps_per_epoch = self.sampling.steps_per_epoch
-        self.augment = build_views(config)
         self.feed, self.val_feed = images.feed, images.val_feed
         self.coming: Iterator[tuple[Tensor, Tensor]] | None = None  # streamed batches from `next_step` on
         self.next_step = -1

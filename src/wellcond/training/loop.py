@@ -176,9 +176,16 @@ class Loop:
         epoch = tally.step // trainer.supply.steps_per_epoch
         last = tally.step == trainer.num_steps
         rate = self.teller.measure(tally.step)
-        if config.along.due(epoch, last) and not tally.streak:
-            trainer.save()  # judges take long, and the memory of a GPU may be too small for them
-        numbers = self._look(epoch, last)
+        judged = config.along.due(epoch, last)
+        if judged:
+            trainer.account(trainer.records.drain())
+            judged = not tally.streak  # such features are hardly finite; where they stay so, the run goes back
+            if judged:
+                trainer.save()  # judges take long, and the memory of a GPU may be too small for them
+            else:
+                why = f"the last {tally.streak} steps had no finite loss or gradient"
+                warnings.warn(f"epoch {epoch}: not judged: {why}", stacklevel=2)
+        numbers = self._look(epoch, last, judged)
         warning = None
         if trainer.processes.is_main:
             warning = trainer.objective.collapse(tally.means, epoch, config.epochs)
@@ -194,7 +201,7 @@ class Loop:
         self.teller.restart_clock(tally.step)
         tally.epoch_end_due = False
 
-    def _look(self, epoch: int, last: bool) -> dict[str, float | None]:
+    def _look(self, epoch: int, last: bool, judged: bool) -> dict[str, float | None]:
         """Evaluation, judges along the way and monitoring, each where it is due: their numbers."""
         trainer, config = self.trainer, self.config
         numbers: dict[str, float | None] = {}
@@ -202,8 +209,7 @@ class Loop:
             trainer.account(trainer.records.drain())
             alone = trainer.processes.world_size == 1  # several would have to agree between batches
             numbers |= trainer.evaluate(self.wish.between if alone else iter)
-        if config.along.due(epoch, last):
-            trainer.account(trainer.records.drain())
+        if judged:
             numbers |= trainer.judge()
         if config.monitor_every and (last or epoch % config.monitor_every == 0):
             trainer.account(trainer.records.drain())

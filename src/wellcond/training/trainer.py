@@ -254,6 +254,7 @@ class Trainer:
         tensors = self.parts.collect(self.processes)
         tensors["random"] = collect_random(self.processes)
         if self.metrics is not None:
+            self._check_still_there()
             state = {
                 "format": 1,
                 "tally": self.tally.to_json(),
@@ -268,6 +269,14 @@ class Trainer:
             checkpoints.save(self.run.checkpoints, self.tally.step, tensors, state, keep=self.config.keep, about=about)
         self.saved_step, self.saved_due = self.tally.step, self.tally.epoch_end_due
         self.processes.wait()
+
+    def _check_still_there(self) -> None:
+        """Who saved on would fill a folder that is no run, and be told so when all epochs are done."""
+        if not self.run.exists():
+            raise ValueError(
+                f"{str(self.run.path)!r} is no run any more at step {self.tally.step}: it was moved or deleted; bring "
+                "it back, or name its new place with --out, and the same command continues"
+            )
 
     def restore(self, *, beginning: bool = True) -> bool:
         """Continue from the newest whole checkpoint; False where there is none, and the beginning if that may be."""
