@@ -29,12 +29,20 @@ WORDS = {"adamw": "AdamW", "soap": "SOAP"}
 CELLS = tuple(f"{model}/{optimizer}" for model in MODELS for optimizer in OPTIMIZERS)
 CUT = {"model.cut_attention_skips": True, "model.cut_mlp_skips": True}
 
-RATES = {  # what cts-rates has found (results/cts-rates.json); Tiny-ImageNet's own are not measured yet
+RATES = {  # what cts-rates has found (results/cts-rates.json)
     "cifar10": {
         "skip/adamw": 1e-3,
         "skip/soap": 3e-3,
         "skipless/adamw": 1e-4,
         "skipless/soap": 3e-3,
+        "skipless-init/adamw": 3e-4,
+        "skipless-init/soap": 3e-3,
+    },
+    "tiny-imagenet": {
+        "skip/adamw": 1e-3,
+        "skip/soap": 3e-3,
+        "skipless/adamw": 1e-4,
+        "skipless/soap": 1e-3,
         "skipless-init/adamw": 3e-4,
         "skipless-init/soap": 3e-3,
     },
