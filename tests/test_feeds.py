@@ -181,7 +181,7 @@ def test_a_file_that_was_shorter_already_is_told(lost, tmp_path):
 def test_the_reason_of_a_reader_goes_to_who_waits_for_it(tmp_path, started):
     """Its last words can be read once; asking it for more had taken them, and the run was told an exit status."""
     cache = open_cache(GeneratedSource(6, size=16), 16, tmp_path)
-    with Readers(cache, count=1, slots=3, size=6) as readers:
+    with closing(Readers(cache, count=1, slots=3, size=6)) as readers:
         readers.ask(0, np.arange(6))
         readers.wait(0)
         os.truncate(cache.folder / "images.npy", 1000)
