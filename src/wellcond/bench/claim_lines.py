@@ -60,6 +60,7 @@ LINES = (
     Line("cts-table1", "As in the paper, on CIFAR-10, against SOAP with skips", (f"CIFAR-10, {SKIPLESS}SOAP",)),
     Line("cts-beyond", "With α = 0.5 on CIFAR-10 against SOAP with skips",
          (f"CIFAR-10, SOAP, {SMALLER}, less with skips",)),
+    Line("cts-gap", "The same after 60 epochs, and as ViT-S", ("ViT-Tiny, 60 epochs, SOAP, gap", "ViT-S, SOAP, gap")),
     Line("cts-fig1", "Initialized, it trains: last loss less that without, AdamW and SOAP",
          tuple(f"CIFAR-10, skipless, initialized, {name}, less skipless, {name}" for name in ("AdamW", "SOAP"))),
     Line("cts-fig2", "DINO's dense features are better without skips: mIoU ahead, AdamW and SOAP",

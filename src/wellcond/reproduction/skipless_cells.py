@@ -42,7 +42,7 @@ RATES = {  # what cts-rates has found (results/cts-rates.json)
         "skip/adamw": 1e-3,
         "skip/soap": 3e-3,
         "skipless/adamw": 1e-4,
-        "skipless/soap": 1e-3,
+        "skipless/soap": 3e-4,
         "skipless-init/adamw": 3e-4,
         "skipless-init/soap": 3e-3,
     },
