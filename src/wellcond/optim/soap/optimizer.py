@@ -220,6 +220,12 @@ class SOAP(Optimizer):
                     f"the state has {key} {saved.get(key, 'missing')}, which parameter {name} does not fit: it is "
                     f"{shape}; load the state of the same model and settings, or start anew"
                 )
+        for name, p in whose.items():
+            if p.requires_grad and p in self.state and name not in state_dict["state"]:
+                raise ValueError(
+                    f"the state has nothing of parameter {name}, which would go on as it is; load a whole state_dict() "
+                    "of SOAP, or start anew"
+                )
 
 
 def _check_has(part: Any, keys: Set[str]) -> None:
