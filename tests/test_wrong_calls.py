@@ -122,11 +122,14 @@ PYTHON = {
     "map to NaN in float64": (lambda: wc.spectral_map(torch.eye(3).double(), lambda s: s / 0), "to inf"),
     "complex map": (lambda: wc.spectral_map(torch.eye(3), lambda s: s + 0j), "complex"),
     "no parameters": (lambda: wc.SOAP([]), "params is empty"),
+    "a model": (lambda: wc.SOAP(nn.Linear(3, 2)), r"params is a Linear; pass its parameters, model.parameters\(\)"),  # pyright: ignore[reportArgumentType]
     "lr in words": (lambda: soap(lr="high"), "lr is 'high'; choose 0 or more"),
     "lr infinite": (lambda: soap(lr=float("inf")), "lr is inf"),
     "one beta": (lambda: soap(betas=(0.9,)), r"betas is \(0.9,\); choose both"),
     "beta alone": (lambda: soap(betas=0.9), "betas is 0.9; choose both"),
     "half a step": (lambda: soap(precondition_frequency=1.5), "precondition_frequency is 1.5"),
+    "a step that is none": (lambda: soap(precondition_frequency=True), "precondition_frequency is True"),
+    "lr that is none": (lambda: soap(lr=True), "lr is True; choose 0 or more"),
     "no state": (lambda: soap().load_state_dict({}), r"no state_dict\(\) of SOAP"),
     "a type": (lambda: recipes.get("procedural-vit", **{"optim.lr": "high"}), r"lr 'high' \(expected float\)"),
 }
