@@ -96,6 +96,12 @@ def test_images_that_the_model_does_not_take(call, images, said):
         call(images)
 
 
+def test_a_model_built_by_its_class_tells_its_channels():
+    model = timm.models.VisionTransformer(img_size=32, in_chans=1, embed_dim=24, depth=1, num_heads=3)
+    with pytest.raises(ValueError, match="3 channels, and VisionTransformer takes 1; give so many"):
+        check_images(model, IMAGES)
+
+
 def test_a_model_that_says_nothing_is_not_asked():
     check_images(nn.Linear(3, 3), torch.zeros(2, 5, 7, 9))
 
