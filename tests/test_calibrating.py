@@ -47,6 +47,15 @@ def test_a_target(images):
     assert taus[0] < 1
 
 
+def test_under_autocast(images):
+    """It keeps the weights that it has cast, so every temperature seemed to give the same mass."""
+    vit = model()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        taus = wc.calibrate_(vit, images, target=0.4, limits=(0.01, 16))
+    assert masses(vit, images) == pytest.approx([0.4] * 3, abs=0.02)
+    assert taus == pytest.approx(wc.calibrate_(model(), images, target=0.4, limits=(0.01, 16)), rel=0.1)
+
+
 def test_the_temperatures_are_the_whole_of_it(images):
     vit = model()
     modes = [module.training for module in vit.train().modules()]

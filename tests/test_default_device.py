@@ -44,6 +44,9 @@ CALLS: dict[str, Callable[[Any, Tensor], Any]] = {
     "init_skipless_, uniform": weights(
         lambda model, generator: wc.init_skipless_(model, z="uniform", generator=generator)
     ),
+    "init_skipless_, positions": weights(
+        lambda model, generator: wc.init_skipless_(model, positions=0.3, generator=generator)
+    ),
     "mimetic_": weights(wc.mimetic_),
     "suo_": lambda *_: wc.suo_(torch.empty(3, 4, device="cpu"), GENERATOR.manual_seed(0)),
     "calibrate_": lambda model, images: wc.calibrate_(model, images),

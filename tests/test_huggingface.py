@@ -230,6 +230,13 @@ def test_skipless_weights_are_those_of_the_paper(case):
 
 
 @every_case
+def test_positions_are_drawn_anew(case):
+    model = wc.init_skipless_(case.create(), positions=0.3, generator=torch.Generator().manual_seed(0))
+    drawn = next(p for name, p in model.named_parameters() if name.endswith("position_embeddings"))
+    assert float(drawn.detach().std()) == pytest.approx(0.3, rel=0.1)
+
+
+@every_case
 def test_activations_that_verify_init_advises_can_be_set(case):
     model, images = case.create(), images_of(case)
     want, names = model(images)[0], list(model.state_dict())

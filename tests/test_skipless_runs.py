@@ -84,6 +84,9 @@ def test_diagnose_takes_a_run_as_it_was_trained(straight, tmp_path, capsys):
     assert main([*common, "--json", str(tmp_path / "d.json")]) == 0
     diagnosis = wc.diagnosis.Diagnosis.from_json(tmp_path / "d.json")
     assert diagnosis.image_size == (16, 16) and diagnosis.weights == "as trained"
+    assert diagnosis.model == f"{straight}, without skips"
+    assert main([*common, "--cut", "mlp"]) == 0
+    assert "without mlp skips" not in capsys.readouterr().out, "those of attention are cut as well, by the run"
     rows = {(row.layer, row.site, row.quantity): row.value for row in diagnosis.rows}
     for quantity in ("effective_rank", "token_cosine"):
         assert rows[1, "sab_out", quantity] == rows[1, "sab_sum", quantity], "without its skips"

@@ -479,6 +479,7 @@ def test_saved_after_the_update_and_before_the_refresh():
         (lambda state: {"param_groups": state["param_groups"]}, "the state has no state"),
         (lambda state: {**state, "state": {0: {}}}, "the state has step missing, which parameter 0 does not fit"),
         (lambda state: {**state, "state": {"w": state["state"][0]}}, "which parameter w does not fit: it is not there"),
+        (lambda state: {**state, "state": {}}, "the state has nothing of parameter 0, which would go on as it is"),
     ],
 )
 def test_half_a_state_is_refused(spoil, words):

@@ -275,6 +275,30 @@ def test_json_table_and_page(images, tmp_path):
     assert "Proposition 2: " not in alone
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({}, 'wc.set_activation(model, "centred-gelu"), a larger β, or wc.calibrate_(model, images)'),
+        ({"qk_norm": True}, 'wc.set_activation(model, "centred-gelu"), or a larger β'),
+        ({"act_layer": torch.nn.ReLU}, "a larger β, or wc.calibrate_(model, images)"),
+        ({"act_layer": torch.nn.ReLU, "qk_norm": True}, "a larger β"),
+    ],
+    ids=["vit", "normalised queries", "ReLU", "both"],
+)
+def test_a_lost_diagonal_has_remedies_that_the_model_takes(options, remedy):
+    model = wc.cut_skips(vit(img_size=32, **options))
+    wc.init_skipless_(model, beta=[6.0, 0.1, 0.0], generator=torch.Generator().manual_seed(0))
+    found = wc.verify_init(model, torch.randn(2, 3, 32, 32), jacobian=False)
+    assert next(finding for finding in found.findings if finding.kind == "diagonal_lost").remedy == remedy
+
+
+def test_a_diagonal_of_one_or_two_tokens_is_not_judged():
+    """Pooled keys leave PVT's last stage alone, here of one token: it was told to have no diagonal, 1.00 of 1.00."""
+    model = timm.create_model("pvt_v2_b0", num_classes=5)
+    found = wc.verify_init(wc.cut_skips(model), torch.randn(2, 3, 32, 32))
+    assert not [finding for finding in found.findings if finding.kind.startswith("diagonal")]
+
+
 def test_command(tmp_path, capsys):
     common = ["diagnose", "vit_tiny_patch16_224", "--image-size=32", "--images=2", "--device=cpu", "--init"]
     out = tmp_path / "out"

@@ -96,6 +96,12 @@ def test_images_that_the_model_does_not_take(call, images, said):
         call(images)
 
 
+def test_a_model_built_by_its_class_tells_its_channels():
+    model = timm.models.VisionTransformer(img_size=32, in_chans=1, embed_dim=24, depth=1, num_heads=3)
+    with pytest.raises(ValueError, match="3 channels, and VisionTransformer takes 1; give so many"):
+        check_images(model, IMAGES)
+
+
 def test_a_model_that_says_nothing_is_not_asked():
     check_images(nn.Linear(3, 3), torch.zeros(2, 5, 7, 9))
 
@@ -122,11 +128,14 @@ PYTHON = {
     "map to NaN in float64": (lambda: wc.spectral_map(torch.eye(3).double(), lambda s: s / 0), "to inf"),
     "complex map": (lambda: wc.spectral_map(torch.eye(3), lambda s: s + 0j), "complex"),
     "no parameters": (lambda: wc.SOAP([]), "params is empty"),
+    "a model": (lambda: wc.SOAP(nn.Linear(3, 2)), r"params is a Linear; pass its parameters, model.parameters\(\)"),  # pyright: ignore[reportArgumentType]
     "lr in words": (lambda: soap(lr="high"), "lr is 'high'; choose 0 or more"),
     "lr infinite": (lambda: soap(lr=float("inf")), "lr is inf"),
     "one beta": (lambda: soap(betas=(0.9,)), r"betas is \(0.9,\); choose both"),
     "beta alone": (lambda: soap(betas=0.9), "betas is 0.9; choose both"),
     "half a step": (lambda: soap(precondition_frequency=1.5), "precondition_frequency is 1.5"),
+    "a step that is none": (lambda: soap(precondition_frequency=True), "precondition_frequency is True"),
+    "lr that is none": (lambda: soap(lr=True), "lr is True; choose 0 or more"),
     "no state": (lambda: soap().load_state_dict({}), r"no state_dict\(\) of SOAP"),
     "a type": (lambda: recipes.get("procedural-vit", **{"optim.lr": "high"}), r"lr 'high' \(expected float\)"),
 }

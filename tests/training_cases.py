@@ -268,7 +268,7 @@ def child(
     if world_size > 1:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
+        torch.set_num_threads(1)  # one alone has as many as the test: LAPACK's QR has other bits with another number
     faulthandler.enable()
     if fault is not None:
         owner, name, then = FAULTS[fault[0]]

@@ -89,6 +89,11 @@ def set_activation(model: Model, kind: str, *, eta: float = ETA) -> Model:
     return model
 
 
+def is_replaceable(model: nn.Module) -> bool:
+    """Does `set_activation` take this model?"""
+    return not any(_reason(getattr(block, "mlp", None)) for block in find_blocks(model).values())
+
+
 def _word(mlp: Any) -> str:
     """What the MLP calls its activation: act in timm, activation_fn in transformers; "" if neither."""
     return next((word for word in ("act", "activation_fn") if hasattr(mlp, word)), "")

@@ -41,7 +41,7 @@ def check_pixels_are_numbers(images: Tensor) -> None:
 
 def _channels(model: nn.Module) -> int | None:
     known: Any = getattr(model, "pretrained_cfg", None)
-    name = known.get("first_conv") if isinstance(known, dict) else None
+    name = known.get("first_conv") if isinstance(known, dict) else "patch_embed.proj"  # built by its class
     try:
         first = model.get_submodule(name) if isinstance(name, str) else None
     except AttributeError:  # the model was changed since

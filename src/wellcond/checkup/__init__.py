@@ -137,7 +137,7 @@ def _look(
 ) -> "Diagnosis | Verification":
     from ..diagnosis import diagnose, verify_init
 
-    common: dict[str, Any] = {"jacobian": not config.no_jacobian, "name": _name(config), "progress": progress}
+    common: dict[str, Any] = {"jacobian": not config.no_jacobian, "name": _name(config, model), "progress": progress}
     if config.init:
         return verify_init(model, batches, **common)
     return diagnose(model, batches, tokens=config.tokens, target=config.target, **common)
@@ -190,11 +190,21 @@ def _change(model: "nn.Module", config: DiagnoseConfig, example: "Tensor") -> No
         cut_skips(model, **parts, lpi=config.cut == "both", images=example)
 
 
-def _name(config: DiagnoseConfig) -> str:
+def _name(config: DiagnoseConfig, model: "nn.Module") -> str:
     grayed = f", grayed by {config.gray.upper()} {config.epsilon:g}" if config.gray != "no" else ""
     begun = f", {config.initialize} initialization" if config.initialize != "default" else ""
-    cut = f", {_skips(config.cut)}" if config.cut != "no" and not config.init else ""  # a verification says it itself
-    return config.model + begun + grayed + cut
+    cut = "no" if config.init else _cut(model)  # a verification says it itself
+    return config.model + begun + grayed + (f", {_skips(cut)}" if cut != "no" else "")
+
+
+def _cut(model: "nn.Module") -> str:
+    """Which skips it is without, in the words of --cut; a run brings its own cuts."""
+    from ..blocks import adapted_blocks
+
+    gains = [(gain, getattr(block, gain)) for block in adapted_blocks(model) for gain in block.gains]
+    there = [part for part in ("attention", "mlp") if any(gain == f"{part}_gain" for gain, _ in gains)]
+    gone = [part for part in there if not any(value for gain, value in gains if gain == f"{part}_gain")]
+    return "no" if not gone else "both" if gone == there else gone[0]
 
 
 def _tell_skipped(diagnosis: "Diagnosis | Verification") -> None:

@@ -151,7 +151,8 @@ def _beginning(model: ModelConfig) -> str:
         return {"default": "timm's own"}.get(init.method, init.method)
     numbers = {"α": init.alpha, "β": init.beta, "c": init.c, "temperature": init.temperature}
     said = (f"{letter} = {', '.join(f'{value:g}' for value in values)}" for letter, values in numbers.items())
-    return f"skipless, {'; '.join(said)}; Z {init.z}" + (", calibrated" if init.calibrate else "")
+    drawn = "" if init.positions is None else f"; positions of deviation {init.positions:g}"
+    return f"skipless, {'; '.join(said)}; Z {init.z}{drawn}" + (", calibrated" if init.calibrate else "")
 
 
 def _origin(story: Story) -> str:

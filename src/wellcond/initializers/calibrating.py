@@ -70,7 +70,7 @@ def calibrate_(
             W_Q.copy_(own)
         W_Q.mul_(found[-1])
 
-    with _evaluating(model), record(model, set_block), torch.no_grad():
+    with _evaluating(model), _without_cache(images.device.type), record(model, set_block), torch.no_grad():
         blocks = adapted_blocks(model)
         model(images)
     return found
@@ -108,6 +108,12 @@ def _share(target: Any) -> float:
     if not 0 < as_number(target) < 1:
         raise ValueError(f"target is {target!r}; give a diagonal mass in (0, 1), for example 0.9, or None")
     return float(target)
+
+
+def _without_cache(kind: str) -> torch.autocast:
+    """The caller's autocast, which would go on with the first W_Q that it has cast."""
+    enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+    return torch.autocast(kind, dtype, enabled=enabled, cache_enabled=False)
 
 
 @contextmanager

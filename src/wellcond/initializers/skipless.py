@@ -28,6 +28,7 @@ from wellcond.initializers.drawing import Generator, check_generator, factors, n
 
 Model = TypeVar("Model", bound=nn.Module)
 Z = ("normal", "uniform")
+POSITIONS = ("pos_embed", "position_embeddings")  # in timm, in transformers
 
 
 def init_skipless_(
@@ -83,7 +84,8 @@ def init_skipless_(
             suo_(W, generator)
         settle(block)
     if embedding is not None:
-        fill(embedding, as_number(positions) * torch.randn(embedding.shape, dtype=torch.float64, generator=generator))
+        drawn = torch.randn(embedding.shape, dtype=torch.float64, device="cpu", generator=generator)
+        fill(embedding, as_number(positions) * drawn)
     return model
 
 
@@ -91,8 +93,9 @@ def _position_embedding(model: nn.Module, positions: float) -> Tensor:
     """What is to be drawn anew with that deviation; ValueError where it cannot be."""
     if not 0 < as_number(positions) < math.inf:
         raise ValueError(f"positions is {positions!r}; give a positive standard deviation, or None to leave them")
-    embedding = getattr(model, "pos_embed", None)
-    if not isinstance(embedding, nn.Parameter):
+    named = ((name.rpartition(".")[2], p) for name, p in model.named_parameters())
+    embedding = next((p for name, p in named if name in POSITIONS), None)
+    if embedding is None:
         raise ValueError(f"{type(model).__name__} has no learned position embeddings to draw; leave positions out")
     return embedding.detach()
 

@@ -25,7 +25,7 @@ with several."""
 LOST = 0.5
 """Share of the first block's diagonal mass that the last one must keep."""
 FLAT = 2.0
-"""Times the mass of uniform attention, 1/n, under which attention has no diagonal."""
+"""Times the mass of uniform attention, 1/n, under which attention has no diagonal; of so few tokens nothing is said."""
 _REMEDY = "wc.init_skipless_(model) sets it"
 _LACKS = {
     "value_output": "orthogonal values",
@@ -33,16 +33,19 @@ _LACKS = {
     "mlp_gain": "MLPs that keep the size of the tokens",
     "layer_scale": "a LayerScale of 1",
 }
-_KEEP = 'wc.set_activation(model, "centred-gelu"), a larger β, or wc.calibrate_(model, images)'
+_CENTRE = 'wc.set_activation(model, "centred-gelu")'
 
 
-def judge(rows: list[Row], matrices: list[Matrices], *, skipless: bool) -> tuple[str, list[Finding]]:
-    """(verdict, findings). Without skips what is missing is a warning; with them it is only to be known."""
+def judge(rows: list[Row], matrices: list[Matrices], *, skipless: bool, gelu: bool) -> tuple[str, list[Finding]]:
+    """(verdict, findings). Without skips what is missing is a warning; with them it is only to be known.
+
+    `gelu`: does `set_activation` take the model?
+    """
     severity = "warning" if skipless else "note"
     parts = list(_weights(Sites(rows), matrices, severity))
     wrong = [finding for good, finding in parts if not good]
     found = [finding for _, finding in parts]
-    depth = list(_depth(rows, severity)) if any(row.num_images for row in rows) else []
+    depth = list(_depth(rows, matrices, severity, gelu)) if any(row.num_images for row in rows) else []
     verdict = _verdict(bool(matrices), wrong, depth)
     return verdict, sorted([*found, *depth], key=lambda finding: finding.severity != "warning")
 
@@ -146,9 +149,9 @@ def _gains(sites: Sites, matrices: list[Matrices], severity: str) -> tuple[bool,
     )
 
 
-def _depth(rows: list[Row], severity: str) -> Iterator[Finding]:
+def _depth(rows: list[Row], matrices: list[Matrices], severity: str, gelu: bool) -> Iterator[Finding]:
     yield from rank_collapse(Sites([row for row in rows if row.num_images]))
-    masses = [row for row in rows if (row.site, row.quantity) == ("attention", "attention_diagonal")]
+    masses = [row for row in rows if (row.site, row.quantity) == ("attention", "attention_diagonal") and row.d > FLAT]
     known = [(row.layer, row.value) for row in masses if row.value is not None]
     if len(known) > 1:
         (first, start), (last, end) = known[0], known[-1]
@@ -165,9 +168,20 @@ def _depth(rows: list[Row], severity: str) -> Iterator[Finding]:
             text=text,
             evidence=f"mean mass that a token gives to itself: {start:.2f} in block {first}, {end:.2f} in block {last}"
             f"; {1 / masses[0].d:.2f} is uniform",
-            remedy=_REMEDY if flat else _KEEP if lost else "",
+            remedy=_diagonal_remedy(matrices, flat, gelu) if flat or lost else "",
         )
     yield from _bound(rows)
+
+
+def _diagonal_remedy(matrices: list[Matrices], flat: bool, gelu: bool) -> str:
+    """Only what this model takes."""
+    if not matrices:
+        return "Keep the skips (wc.restore_skips)."
+    if flat:
+        return _REMEDY
+    ways = [_CENTRE, "a larger β"] if gelu else ["a larger β"]
+    ways += [] if any(block.normalised for block in matrices) else ["wc.calibrate_(model, images)"]
+    return ", or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
 
 
 def _bound(rows: list[Row]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from wellcond.activations import is_replaceable
 from wellcond.blocks import adapted_blocks
 from wellcond.blocks.images import check_images
 from wellcond.blocks.matrices import Matrices, check_finite, matrices_of
@@ -54,7 +55,7 @@ def verify_init(
         with kept(model):
             more, why = _on_images(model.eval(), stream, matrices, jacobian)
         rows, missing = rows + more, missing + why
-    verdict, findings = judge(rows, matrices, skipless=0.0 in gains)
+    verdict, findings = judge(rows, matrices, skipless=0.0 in gains, gelu=is_replaceable(model))
     return Verification(
         model=name or name_of(model),
         verdict=verdict,

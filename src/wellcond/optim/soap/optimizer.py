@@ -75,6 +75,8 @@ class SOAP(Optimizer):
         self.beside: Beside | None = None
         self.layout = Layout(max_precondition_dim, stagger, self.sharing)
         self.precision = {"tf32": "tf32", "float32": "ieee"}[products]
+        if isinstance(params, nn.Module):
+            raise ValueError(f"params is a {type(params).__name__}; pass its parameters, model.parameters()")
         params = params if isinstance(params, Tensor) else list(params)  # torch tells of a single tensor
         if not len(params):
             raise ValueError("params is empty; pass those of a model that has some, e.g. model.parameters()")
@@ -220,6 +222,12 @@ class SOAP(Optimizer):
                     f"the state has {key} {saved.get(key, 'missing')}, which parameter {name} does not fit: it is "
                     f"{shape}; load the state of the same model and settings, or start anew"
                 )
+        for name, p in whose.items():
+            if p.requires_grad and p in self.state and name not in state_dict["state"]:
+                raise ValueError(
+                    f"the state has nothing of parameter {name}, which would go on as it is; load a whole state_dict() "
+                    "of SOAP, or start anew"
+                )
 
 
 def _check_has(part: Any, keys: Set[str]) -> None:
@@ -239,13 +247,13 @@ def _check_settings(group: dict[str, Any]) -> None:
     betas, frequency = group["betas"], group["precondition_frequency"]
     if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(_is_number(beta, 0, 1) for beta in betas):
         raise ValueError(f"betas is {betas!r}; choose both in [0, 1), for example (0.95, 0.95)")
-    if not isinstance(frequency, Integral) or frequency < 1:
+    if not isinstance(frequency, Integral) or isinstance(frequency, bool) or frequency < 1:
         raise ValueError(f"precondition_frequency is {frequency!r}; choose 1 or more, for example 10")
 
 
 def _is_number(value: Any, low: float, high: float) -> bool:
-    """In [low, high)?"""
-    return isinstance(value, Real) and low <= float(value) < high
+    """In [low, high)? True is none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) < high
 
 
 def _check_group(group: dict[str, Any]) -> None:
