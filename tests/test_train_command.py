@@ -285,6 +285,14 @@ BAD = {
         [*TRAIN, "--model.name", "resnet18", "--model.options", "--model.patch-size", "none", "--model.cut-mlp-skips"],
         ["ResNet"],
     ),
+    "blocks that cannot be measured": (
+        [*TRAIN, "--model.name", "resnet18", "--model.options", "--model.patch-size", "none"],
+        ["ResNet", "--monitor-every 0"],
+    ),
+    "classes among the options": (
+        [*TRAIN, "--model.options", "num_classes", "7"],
+        ["model.options", "num_classes", "model.num_classes"],
+    ),
     "evaluate nothing": (["evaluate"], ["a run directory"]),
     "evaluate nowhere": (["evaluate", "nowhere"], ["'nowhere'", "does not exist"]),
     "evaluate no run": (["evaluate", "other"], ["'other'", "not a run directory"]),
