@@ -124,9 +124,9 @@ class ModelConfig:
         names = [name for name, _ in self.options]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"model.options has {repeated[0]!r} twice; give it once")
-        for name, field in (("num_classes", "num_classes"), ("img_size", "image_size")):
-            if name in names:  # it would win against the field, which the pictures are checked against
-                raise ValueError(f"model.options has {name!r}; say it with model.{field}")
+        if (given := dict(self.options).get("num_classes", self.num_classes)) != self.num_classes:
+            # it would win against the field, which is what the pictures are checked against
+            raise ValueError(f"model.options has num_classes {given}; say it with model.num_classes")
 
     def _check_annealing(self) -> None:
         if self.cut == "no":
