@@ -303,6 +303,8 @@ BAD = {
     "evaluate without judges": (["evaluate", "run", "--with"], ["--with"]),
     "evaluate on nothing": (["evaluate", "run", "--data", "nowhere"], ["'nowhere'", "--data"]),
     "evaluate no images at once": (["evaluate", "run", "--batch-size", "0"], ["batch size is 0"]),
+    "evaluate at another size": (["evaluate", "run", "--size", "32"], ["size is 32", "segmentation", "leave it out"]),
+    "evaluate some of them": (["evaluate", "run", "--with", "knn", "--where", "a=b"], ["'a=b'", "leave it out"]),
     "evaluate without GPU": (["evaluate", "run", "--device", "cuda"], ["'cuda'", "no GPU"]),
 }
 
