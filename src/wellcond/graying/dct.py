@@ -57,10 +57,11 @@ def gray_by_halves(X: Tensor, epsilon: float, rescale: Rescale, precision: str) 
 
 
 def gray_by_fft(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
-    """Grayed tokens of X (…, n, d), an image at a time."""
+    """Grayed tokens of X (…, n, d)."""
     dtype = arithmetic(X, precision)
     Y = torch.empty(math.prod(X.shape[:-2]), *X.shape[-2:], dtype=X.dtype, device=X.device)
-    for x, y in zip(X.reshape(Y.shape).unbind(), Y.unbind(), strict=True):
+    chunk = max(_CACHED // (X.shape[-2] * X.shape[-1]), 1)
+    for x, y in zip(X.reshape(Y.shape).split(chunk), Y.split(chunk), strict=True):
         Z, factor = shrink(_fft_dct(_fft_dct(x.to(dtype)).mT), epsilon, rescale)  # (d, n)
         y.copy_(_fft_idct(_fft_idct(Z * factor).mT))
     return Y.reshape(X.shape)
