@@ -58,6 +58,7 @@ FAMILIES = [
     _square("vit_small_patch14_reg4_dinov2", 14, 56, **SMALL),
     _square("swin_tiny_patch4_window7_224", 4, 56, depths=(1, 1), num_heads=(3, 6), embed_dim=24),
     _square("swinv2_tiny_window8_256", 4, 32, depths=(1, 1), num_heads=(3, 6), embed_dim=24, window_size=4),
+    _square("swinv2_cr_tiny_224", 4, 32, depths=(1, 1), num_heads=(3, 6), embed_dim=24, window_size=4),
     _square("cait_xxs24_224", 16, **SMALL),
     Family(name="pvt_v2_b0", patch=4, options={"depths": (1, 1, 1, 1)}),
     Family(

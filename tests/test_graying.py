@@ -8,8 +8,8 @@ import torch
 from oracles import FAST, LOG_SIGMA, TOLERANCE
 
 import wellcond as wc
-from wellcond.graying import fold_patches, unfold_patches
-from wellcond.graying.dct import dct_coefficients
+from wellcond.graying import fold_patches, tokens, unfold_patches
+from wellcond.graying.dct import LONG, dct_coefficients
 
 METHODS = ("svd", "dct")
 RESCALE = (True, False, "contrast")
@@ -296,3 +296,19 @@ def test_half_precision_is_lowered_once(method, rescale):
     want = oracles.gray_tokens(X.double().numpy(), method, 0.7, rescale=rescale)
     got = wc.gray_tokens(X, method, 0.7, rescale=rescale)
     assert got.dtype == torch.float16 and oracles.relative_error(got.double().numpy(), want) < 1e-3
+
+
+@pytest.mark.parametrize("rescale", [True, False, "contrast"])
+@pytest.mark.parametrize(("n", "d"), [(LONG, 3), (LONG + 1, 12), (5, LONG + 2), (1, 1031), (3136, 48)])
+def test_long_sides_by_fft_are_the_oracles(n, d, rescale):
+    X = torch.randn(2, d, n, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).mT + 0.5
+    want = oracles.gray_dct(X.numpy(), 0.7, rescale)
+    assert error(wc.gray_tokens(X, "dct", 0.7, rescale=rescale), want) <= TOLERANCE["float64"]
+    assert error(wc.gray_tokens(X.float(), "dct", 0.7, rescale=rescale), want) <= TOLERANCE["float32"]
+    assert error(wc.gray_tokens(X.float(), "dct", 0.7, rescale=rescale, precision="fast"), want) <= FAST
+
+
+def test_a_long_side_takes_the_fft(monkeypatch):
+    """Products took three times as long as torch-dct for the 3136 patches of Swin, and for d = 3072."""
+    monkeypatch.setattr(tokens, "gray_by_halves", None)
+    assert wc.gray_tokens(torch.randn(1, LONG, 2)).shape == (1, LONG, 2)

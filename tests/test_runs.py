@@ -54,6 +54,13 @@ def test_starts_are_listed(tmp_path):
     assert json.loads((tmp_path / "run" / "env.json").read_text())["starts"]
 
 
+@pytest.mark.parametrize("text", ['{"starts": 3}', '{"starts": ["x"]}', '{"starts": [{}, 1]}', "[]", "{", ""])
+def test_a_list_that_holds_something_else_is_damaged(text, tmp_path):
+    (tmp_path / "env.json").write_text(text)
+    with pytest.raises(ValueError, match=r"env.json' is damaged; move it away"):
+        Run(tmp_path).starts()
+
+
 def test_what_is_no_run_is_told(tmp_path):
     with pytest.raises(ValueError, match=r"is not a run directory \(no config.json\); name the --out"):
         Run(tmp_path).read_config()

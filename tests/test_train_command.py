@@ -285,6 +285,14 @@ BAD = {
         [*TRAIN, "--model.name", "resnet18", "--model.options", "--model.patch-size", "none", "--model.cut-mlp-skips"],
         ["ResNet"],
     ),
+    "blocks that cannot be measured": (
+        [*TRAIN, "--model.name", "resnet18", "--model.options", "--model.patch-size", "none"],
+        ["ResNet", "--monitor-every 0"],
+    ),
+    "classes among the options": (
+        [*TRAIN, "--model.options", "num_classes", "7"],
+        ["model.options", "num_classes", "model.num_classes"],
+    ),
     "evaluate nothing": (["evaluate"], ["a run directory"]),
     "evaluate nowhere": (["evaluate", "nowhere"], ["'nowhere'", "does not exist"]),
     "evaluate no run": (["evaluate", "other"], ["'other'", "not a run directory"]),
@@ -295,6 +303,8 @@ BAD = {
     "evaluate without judges": (["evaluate", "run", "--with"], ["--with"]),
     "evaluate on nothing": (["evaluate", "run", "--data", "nowhere"], ["'nowhere'", "--data"]),
     "evaluate no images at once": (["evaluate", "run", "--batch-size", "0"], ["batch size is 0"]),
+    "evaluate at another size": (["evaluate", "run", "--size", "32"], ["size is 32", "segmentation", "leave it out"]),
+    "evaluate some of them": (["evaluate", "run", "--with", "knn", "--where", "a=b"], ["'a=b'", "leave it out"]),
     "evaluate without GPU": (["evaluate", "run", "--device", "cuda"], ["'cuda'", "no GPU"]),
 }
 

@@ -17,10 +17,10 @@ from PIL import Image
 from pyarrow import parquet
 from rich.console import Console
 from safetensors.torch import load_file
-from training_cases import TensorSupply, final, power_cut, run, tiny
+from training_cases import NUM_CLASSES, SIZE, TensorSupply, final, power_cut, run, tiny
 
 import wellcond
-from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, OptimConfig
+from wellcond.config import AugmentConfig, DataConfig, GrayingConfig, ModelConfig, OptimConfig
 from wellcond.data.generated import GeneratedSource
 from wellcond.runs import Run
 from wellcond.training import build_model, loop, monitoring, train, trainer
@@ -260,6 +260,14 @@ def test_metrics_hold_no_clock_and_every_block(tmp_path):
     assert {row["epoch"] for row in probes} == {1, 2, 3}
     train_rows = [row for row in rows if row["kind"] == "train"]
     assert [row["step"] for row in train_rows] == [2, 4, 6, 8, 10, 12, 14, 15]
+
+
+def test_blocks_that_cannot_be_measured_are_told_before_the_first_epoch(tmp_path):
+    model = ModelConfig(name="resnet10t", image_size=SIZE, num_classes=NUM_CLASSES)
+    with pytest.raises(ValueError, match=r"ResNet has no transformer blocks .*--monitor-every 0"):
+        run(tiny(monitor_every=2, model=model), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run(tiny(monitor_every=0, model=model, epochs=1), tmp_path / "run")
 
 
 def test_a_collapsed_model_warns(tmp_path):

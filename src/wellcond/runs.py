@@ -79,7 +79,7 @@ class Run:
 
     def classes(self) -> list[str]:
         """Empty where the training pictures had no names, or the run is older than this file."""
-        return self._read(CLASSES, "classes") or []
+        return self._read(CLASSES, "classes", str) or []
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         self._write(SUMMARY, finite(summary))
@@ -100,15 +100,18 @@ class Run:
     def _write(self, name: str, content: Any) -> None:
         _write_json_text(self.path / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
-    def _read(self, name: str, field: str | None = None) -> Any:
-        """A small JSON file, or one field of it; None where there is no file, ValueError where it is damaged."""
+    def _read(self, name: str, field: str | None = None, kind: type = dict) -> Any:
+        """A small JSON file, or a list in it of `kind`; None where there is no file, ValueError where it is damaged."""
         path = self.path / name
         if not path.is_file():
             return None
         try:
             found = json.loads(path.read_text())
             assert isinstance(found, dict)
-            return found if field is None else found[field]
+            if field is None:
+                return found
+            assert isinstance(found[field], list) and all(isinstance(entry, kind) for entry in found[field])
+            return found[field]
         except (AssertionError, ValueError, KeyError):
             raise ValueError(f"{str(path)!r} is damaged; move it away, and the same command goes on") from None
 

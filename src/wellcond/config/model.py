@@ -124,6 +124,9 @@ class ModelConfig:
         names = [name for name, _ in self.options]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"model.options has {repeated[0]!r} twice; give it once")
+        if (given := dict(self.options).get("num_classes", self.num_classes)) != self.num_classes:
+            # it would win against the field, which is what the pictures are checked against
+            raise ValueError(f"model.options has num_classes {given}; say it with model.num_classes")
 
     def _check_annealing(self) -> None:
         if self.cut == "no":

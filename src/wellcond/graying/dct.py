@@ -1,12 +1,13 @@
 """The cosine transform as products with constant matrices, and DCT graying made of it.
 
-Two ways to the same numbers:
+Three ways to the same numbers:
 
 - `dct_coefficients`, dense: X̂ = D_n X D_dᵀ and back. On a GPU the products hide behind the memory traffic. The last one
   is left to the caller, who can fold it into the weight of a patch embedding.
 - `gray_by_halves`, for the CPU, where products cost what they count: cosines of even order are symmetric, of odd order
   antisymmetric, so each transform is two of half the size on sums and differences of mirrored rows. A few images at
   a time stay in the cache. Mirrored are rows, never columns: products take their operands transposed for free.
+- `gray_by_fft`, for the CPU, where a side is long (patch 4 of 224 px has n = 3136): its cost hardly grows with n + d.
 """
 
 import functools
@@ -18,6 +19,7 @@ from torch import Tensor
 
 Rescale = bool | Literal["contrast"]
 _NOISE = 8 * torch.finfo(torch.float64).eps  # of the largest coefficient; the products err by less
+LONG = 512  # from such a side on FFTs are the quicker way on the CPU: up to nine times, at 3072
 _CACHED = 160_000  # numbers at a time on the CPU: about one 224 px image
 
 
@@ -52,6 +54,44 @@ def gray_by_halves(X: Tensor, epsilon: float, rescale: Rescale, precision: str) 
         Z = _join(Ed.mT @ Z[..., : len(Ed), :], Od.mT @ Z[..., len(Ed) :, :])
         y.copy_(_join(En.mT @ Z[..., : len(En)].mT, On.mT @ Z[..., len(En) :].mT))
     return Y.reshape(X.shape)
+
+
+def gray_by_fft(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
+    """Grayed tokens of X (…, n, d)."""
+    dtype = arithmetic(X, precision)
+    Y = torch.empty(math.prod(X.shape[:-2]), *X.shape[-2:], dtype=X.dtype, device=X.device)
+    chunk = max(_CACHED // (X.shape[-2] * X.shape[-1]), 1)
+    for x, y in zip(X.reshape(Y.shape).split(chunk), Y.split(chunk), strict=True):
+        Z, factor = shrink(_fft_dct(_fft_dct(x.to(dtype)).mT), epsilon, rescale)  # (d, n)
+        y.copy_(_fft_idct(_fft_idct(Z * factor).mT))
+    return Y.reshape(X.shape)
+
+
+def _fft_dct(X: Tensor) -> Tensor:
+    """Orthonormal DCT-II of the rows of X (…, n) by one real FFT of its even, then its odd entries (Makhoul 1980)."""
+    n = X.shape[-1]
+    W = torch.fft.rfft(torch.cat([X[..., ::2], X[..., 1::2].flip(-1)], -1)) * _cached_turns(n, X.dtype)
+    return torch.cat([W.real, -W.imag[..., 1 : (n + 1) // 2].flip(-1)], -1)
+
+
+def _fft_idct(Z: Tensor) -> Tensor:
+    """Undo `_fft_dct`."""
+    n = Z.shape[-1]
+    mirrored = torch.cat([torch.zeros_like(Z[..., :1]), Z[..., n - n // 2 :].flip(-1)], -1)
+    V = torch.fft.irfft(torch.complex(Z[..., : n // 2 + 1], -mirrored) / _cached_turns(n, Z.dtype), n)
+    X = torch.empty_like(Z)
+    X[..., ::2], X[..., 1::2] = V[..., : n - n // 2], V[..., n - n // 2 :].flip(-1)
+    return X
+
+
+@functools.lru_cache(maxsize=32)
+@torch.inference_mode(False)
+def _cached_turns(n: int, dtype: torch.dtype) -> Tensor:
+    """√(2/n) e^{−iπk/2n} for k = 0 … n/2, the first √(1/n)."""
+    k = torch.arange(n // 2 + 1, dtype=torch.float64, device="cpu")
+    length = torch.full_like(k, math.sqrt(2 / n))
+    length[0] = math.sqrt(1 / n)
+    return torch.polar(length, -math.pi / (2 * n) * k).to(torch.promote_types(dtype, torch.complex64))
 
 
 def shrink(Z: Tensor, epsilon: float, rescale: Rescale, scale: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -93,7 +93,7 @@ class _Telling(_Changed):
     def forward(self, x: Tensor) -> Tensor:
         check_pixels(x)
         size, patch, fixed = self.img_size, self.patch_size, self.strict_img_size  # type: ignore[attr-defined]
-        if not self.dynamic_img_pad:  # type: ignore[attr-defined]
+        if not getattr(self, "dynamic_img_pad", False):  # Swin v2 CR has an embedding of its own, which never pads
             check_divisible(x, patch)
         if size is not None and fixed and tuple(x.shape[2:]) != tuple(size):
             given, taken = (f"{height}×{width}" for height, width in (x.shape[2:], size))

@@ -12,7 +12,7 @@ import numbers
 import torch
 from torch import Tensor
 
-from wellcond.graying.dct import Rescale, dct_coefficients, frobenius, gray_by_halves
+from wellcond.graying.dct import LONG, Rescale, dct_coefficients, frobenius, gray_by_fft, gray_by_halves
 from wellcond.spectral import check_matrices, check_precision, singular_power
 
 
@@ -50,7 +50,8 @@ def gray_tokens(
         if method == "svd":
             return _gray_svd(X, epsilon, str(rescale), precision)
         if X.device.type == "cpu" and not torch.compiler.is_compiling():
-            return gray_by_halves(X, epsilon, rescale, precision)
+            by = gray_by_fft if max(X.shape[-2:]) >= LONG else gray_by_halves
+            return by(X, epsilon, rescale, precision)
         C, B = dct_coefficients(X, epsilon, rescale, precision)
         return (C @ B).to(X.dtype)
 

@@ -22,7 +22,7 @@ from .. import parsing, results
 from ..atomic import check_writable
 from ..config import to_command
 from ..finite import finite
-from .options import EvaluateCommand
+from .options import SHOWING, EvaluateCommand
 
 if TYPE_CHECKING:
     from ..evaluation import Settings, Subject
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, Any]]
 PAGE = "evaluation.html"
-SHOWING = {"segmentation", "discovery", "pca"}  # judges whose findings can be seen
 
 
 class Unwritten(ValueError):

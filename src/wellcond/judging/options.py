@@ -10,6 +10,7 @@ import tyro
 from ..config.checks import check_mask_values
 
 JudgeName = Literal["accuracy", "knn", "linear", "segmentation", "discovery", "pca"]
+SHOWING = {"segmentation", "discovery", "pca"}  # judges whose findings can be seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,11 @@ class EvaluateCommand:
                 raise ValueError(f"{name.replace('_', ' ')} is {getattr(self, name)}; choose 1 or more")
         if self.size is not None and self.size < 1:
             raise ValueError(f"size is {self.size}; choose 1 or more, for example 224")
+        if not SHOWING & set(self.judges):
+            for name, value in (("size", self.size), ("where", " ".join(self.where)), ("foreground", self.foreground)):
+                if value:  # it would stand beside numbers that do not hang on it
+                    heeding = ", ".join(sorted(SHOWING))
+                    raise ValueError(f"{name} is {value!r}, which only {heeding} heed; leave it out, or add one --with")
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}; choose more than 0, for example 0.07")
         for name in ("foreground", "void"):

@@ -204,7 +204,7 @@ def _check_model(config: TrainConfig) -> None:
     import torch
 
     from ..objectives import build_objective
-    from ..training import build_model
+    from ..training import build_model, monitoring
     from ..training.adopting import adopt_
 
     size = config.model.image_size
@@ -218,6 +218,8 @@ def _check_model(config: TrainConfig) -> None:
         raise ValueError(
             f"{config.model.name} does not take these sizes: {why[:150]}; look at the --model options"
         ) from None
+    if config.monitor_every:
+        monitoring.check(model, torch.zeros(1, 3, size, size))
     if config.pretrained is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # told when training begins

@@ -9,10 +9,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from wellcond.blocks import record
 from wellcond.probes import Row, probe
 
 QUANTITIES = ("log_kappa", "effective_rank", "token_cosine")
 COSINE, RANK = 0.995, 1.5
+
+
+def check(model: nn.Module, images: Tensor) -> None:
+    """ValueError where the blocks are none that can be measured: else a run would end so after its first epoch."""
+    try:
+        with record(model, images=images.to(next(model.parameters()))):
+            pass
+    except ValueError as error:
+        raise ValueError(f"{error}; or train without measuring it: --monitor-every 0") from None
 
 
 def measure(model: nn.Module, images: Tensor) -> list[Row]:

@@ -51,6 +51,8 @@ class Trainer:
         self.images = seen(supply)
         self.num_steps = config.epochs * supply.steps_per_epoch
         model = initial_model(config, supply.fixed_images)
+        if config.monitor_every:
+            monitoring.check(model, supply.fixed_images(2))
         self.adopted = self._adopt_into(model)
         self.objective = build_objective(config, model).to(processes.device).train()
         self.annealing = None
