@@ -195,3 +195,22 @@ def test_padding_is_to_the_right_and_below():
     padded = pad_to_patches(torch.ones(1, 3, 9, 8), (8, 8))
     assert padded.shape == (1, 3, 16, 8)
     assert padded[:, :, :9].all() and not padded[:, :, 9:].any()
+
+
+def test_blocks_of_no_known_family_are_proven_on_noise():
+    """The command line has no pictures to give for it."""
+    model = timm.create_model("convit_tiny", img_size=32, patch_size=8, embed_dim=24, num_heads=2, depth=2).eval()
+    images = torch.randn(3, 3, 32, 32)
+    state = torch.get_rng_state()
+    backbone = Backbone(model)
+    assert torch.equal(torch.get_rng_state(), state)
+    given = Backbone(model, images=images)
+    for layer in range(backbone.num_layers):
+        ours, theirs = (b.read(images, (layer,), "patches")[layer] for b in (backbone, given))
+        assert torch.equal(ours, theirs) and ours.shape == (3, 16, 48)
+
+
+def test_models_without_patches_are_told_of_features_not_of_graying():
+    with pytest.raises(ValueError, match=r"ResNet has no patch embedding .* judge a vision transformer") as refused:
+        Backbone(timm.create_model("resnet10t"))
+    assert "gray" not in str(refused.value).lower()

@@ -32,8 +32,9 @@ MEANS = ("avg", "avgmax", "max")  # of timm's words for what a head reads: those
 class Backbone:
     """A model that is only read. `forward` stands in for its call, e.g. in the precision of its training.
 
-    `images`, a small batch, is needed for blocks that are not timm's (see `blocks.adapt`). `pool`: the class token, or
-    the mean of the patches; auto takes the class token where the blocks carry one and the head reads it.
+    `images`, a small batch, is what blocks of no known family are proven on (see `blocks.adapt`); noise if none is
+    given. `pool`: the class token, or the mean of the patches; auto takes the class token where the blocks carry one and
+    the head reads it.
     """
 
     def __init__(
@@ -45,8 +46,9 @@ class Backbone:
         pool: Pool = "auto",
     ) -> None:
         self.model, self.forward = model, forward or model
-        self.patch_size = patch_size_of(model)
-        self.images = images
+        self.patch_size = _patch_size(model)
+        self.own_size = own_size(model)
+        self.images = _noise(model, self.own_size or (224, 224)) if images is None else images
         prefix: Any = next((m.num_prefix_tokens for m in model.modules() if hasattr(m, "num_prefix_tokens")), 0)
         with self._recording(lambda *_: None):
             blocks = [block for block in adapted_blocks(model) if block.carries_patches]
@@ -59,7 +61,6 @@ class Backbone:
         # a head on the mean of the patches leaves the class token of the last blocks untrained
         mean = pool == "mean" or (pool == "auto" and getattr(model, "global_pool", None) in MEANS)
         self.takes_class_token = has_class_token and not mean
-        self.own_size = own_size(model)
 
     @property
     def device(self) -> torch.device:
@@ -159,6 +160,22 @@ class Backbone:
     def _recording(self, sink: Callable[[int, str, Tensor], None]) -> Iterator[None]:
         with evaluating(self.model), record(self.model, sink, self.images):
             yield
+
+
+def _patch_size(model: nn.Module) -> tuple[int, int]:
+    try:
+        return patch_size_of(model)
+    except ValueError as error:  # it speaks of graying
+        raise ValueError(
+            f"{type(model).__name__} has no patch embedding that is one convolution, and so no features by patch; judge a "
+            "vision transformer that has one, e.g. vit_tiny_patch16_224"
+        ) from error
+
+
+def _noise(model: nn.Module, size: tuple[int, int]) -> Tensor:
+    """Two pictures, the same at every call."""
+    like = next(model.parameters())
+    return torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(0)).to(like)
 
 
 def pad_to_patches(images: Tensor, patch_size: tuple[int, int]) -> Tensor:
