@@ -33,8 +33,8 @@ class Backbone:
     """A model that is only read. `forward` stands in for its call, e.g. in the precision of its training.
 
     `images`, a small batch, is what blocks of no known family are proven on (see `blocks.adapt`); noise if none is
-    given. `pool`: the class token, or the mean of the patches; auto takes the class token where the blocks carry one and
-    the head reads it.
+    given. `pool`: the class token, or the mean of the patches; auto takes the class token where the blocks carry one
+    and the head reads it.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ def _patch_size(model: nn.Module) -> tuple[int, int]:
         return patch_size_of(model)
     except ValueError as error:  # it speaks of graying
         raise ValueError(
-            f"{type(model).__name__} has no patch embedding that is one convolution, and so no features by patch; judge a "
-            "vision transformer that has one, e.g. vit_tiny_patch16_224"
+            f"{type(model).__name__} has no patch embedding that is one convolution, and so no features by patch; "
+            "judge a vision transformer that has one, e.g. vit_tiny_patch16_224"
         ) from error
 
 
