@@ -19,7 +19,7 @@ from torch import Tensor
 
 Rescale = bool | Literal["contrast"]
 _NOISE = 8 * torch.finfo(torch.float64).eps  # of the largest coefficient; the products err by less
-LONG = 512  # from such a side on FFTs are the quicker way on the CPU: up to nine times, at 3072
+LONG = 512  # from such a side on FFTs are the quicker way on the CPU
 _CACHED = 160_000  # numbers at a time on the CPU: about one 224 px image
 
 
