@@ -207,8 +207,11 @@ def test_readers_end_with_a_run_that_was_killed(tmp_path):
     )
     run = subprocess.Popen([sys.executable, script, tmp_path], stdout=subprocess.PIPE)
     assert run.stdout is not None and run.stdout.readline() == b"batch\n"
-    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-    readers = [int(n) for n in children if b"reader.py" in Path(f"/proc/{n}/cmdline").read_bytes()]
+    readers: list[int] = []
+    until = time.monotonic() + 30
+    while len(readers) != 2 and time.monotonic() < until:  # Linux may leave one out while another starts
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        readers = [int(n) for n in children if b"reader.py" in Path(f"/proc/{n}/cmdline").read_bytes()]
     assert len(readers) == 2
     run.kill()
     run.wait()
