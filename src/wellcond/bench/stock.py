@@ -57,10 +57,11 @@ def open_stock(data: Path | None, *, count: int, image_size: int, side: int | No
     if data is None:
         source: Source = GeneratedSource(min(count, NUM_PROCEDURAL), size=image_size)
     else:
+        place = str(data.absolute())  # a folder here may be called cifar10, as one of the sources is
         try:
-            source = open_split(str(data), "train", image_size=image_size)
+            source = open_split(place, "train", image_size=image_size)
         except ValueError:
-            source = open_split(str(data), "val", image_size=image_size)
+            source = open_split(place, "val", image_size=image_size)
     return open_cache(Some(source, count, side), image_size, folder)
 
 
