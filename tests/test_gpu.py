@@ -4,6 +4,7 @@ import copy
 import functools
 import math
 import warnings
+from dataclasses import replace
 
 import cases
 import numpy as np
@@ -248,6 +249,35 @@ def test_compiled_training_step(method):
     step(images.cuda()).square().sum().backward()
     plain(by_oracle(images, 16, method, EPSILON[method]).cuda()).square().sum().backward()
     assert_same_gradients(model, plain, 10 * MODEL_FAST)
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+@pytest.mark.parametrize("shape", [(2, 3136, 48), (3, 49, 3072), (2, 1025, 6), (1, 1024, 1031)], ids=str)
+def test_long_sides_by_fft(shape, precision):
+    X = torch.randn(shape, generator=torch.Generator().manual_seed(0)) + 0.5
+    want = oracles.gray_dct(X.double().numpy(), 0.9, True)
+    assert error(wc.gray_tokens(X.cuda(), "dct", 0.9, precision=precision), want) <= BAR[precision]
+
+
+def test_long_sides_of_a_compiled_and_captured_model():
+    """n = 1024 of 128 px, d = 3072 of patch 32."""
+    for patch, size in ((4, 128), (32, 64)):
+        torch.compiler.reset()
+        plain = replace(VIT, options={**VIT.options, "img_size": size, "patch_size": patch}).create().cuda().train()
+        model = wc.gray(copy.deepcopy(plain), "dct", EPSILON["dct"])
+        images = cases.images(2, 3, size, size)
+        compiled = torch.compile(model, fullgraph=True)
+        compiled(images.cuda()).square().sum().backward()
+        want = plain(by_oracle(images, patch, "dct", EPSILON["dct"]).cuda())
+        want.square().sum().backward()
+        assert_same_gradients(model, plain, 10 * MODEL_FAST)
+        static, graph = images.cuda(), torch.cuda.CUDAGraph()
+        with torch.no_grad():
+            compiled(static)
+            with torch.cuda.graph(graph):
+                got = compiled(static)
+        graph.replay()
+        assert gap(got.cpu(), want.detach().cpu()) <= MODEL_FAST
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 0.7, 0.95])

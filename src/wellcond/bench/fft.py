@@ -1,4 +1,4 @@
-"""Part d of the graying benchmark: DCT graying by matrix products against the same by FFT (``torch-dct``).
+"""Part d of the graying benchmark: DCT graying against the same by ``torch-dct`` (FFT).
 
 Both go from images to images: unfold, transform, shrink, transform back, fold. Like is compared with like: "fast" is
 float32 and stands against a float32 FFT, "exact" is float64 inside and stands against a float64 FFT.
@@ -36,7 +36,7 @@ def fft_graying(patch_size: int, epsilon: float) -> Callable[[Tensor], Tensor]:
 
 
 def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> list[dict[str, Any]]:
-    """Rows of one batch shape: FFT (the baseline), exact and fast products, without autocast."""
+    """Rows of one batch shape: torch-dct (the baseline), exact and fast, without autocast."""
     images = normalise(pictures.pixels, device)
     grayings: dict[str, Callable[[Tensor], Tensor]] = {}
     try:

@@ -111,7 +111,7 @@ def _graying(part: str, config: BenchConfig) -> Part:
     from . import fft, standalone, workloads
 
     room = {"c": standalone, "d": fft}[part]
-    works = workloads.graying(device=config.device, quick=config.quick)
+    works = workloads.graying(part, device=config.device, quick=config.quick)
     rows, pictures = [], None
     for work in works:
         print(f"  {work.shape}", flush=True)

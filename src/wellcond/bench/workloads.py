@@ -61,17 +61,17 @@ def training(part: str, *, device: str, quick: bool) -> Training:
     return full
 
 
-def graying(*, device: str, quick: bool) -> list[Graying]:
-    """The two batches of part c and d."""
+def graying(part: str, *, device: str, quick: bool) -> list[Graying]:
+    """The batches of part c, and for part d those with a long side, too: n = 3136, and d = 3072."""
     if quick:
-        return [
-            Graying(batch=2, size=64, patch_size=16, **SHORT),
-            Graying(batch=4, size=32, patch_size=8, **SHORT),
-        ]
-    if device == "cpu":
-        return [Graying(batch=16, size=224, patch_size=16, rounds=9, num_error_images=16),
-                Graying(batch=64, size=64, patch_size=8, rounds=15)]  # fmt: skip
-    return [
-        Graying(batch=512, size=224, patch_size=16, rounds=40),
-        Graying(batch=1024, size=64, patch_size=8, rounds=60),
-    ]
+        works = [Graying(batch=2, size=64, patch_size=16, **SHORT), Graying(batch=4, size=32, patch_size=8, **SHORT)]
+        long = [Graying(batch=2, size=64, patch_size=4, **SHORT)]
+    elif device == "cpu":
+        works = [Graying(batch=16, size=224, patch_size=16, rounds=9, num_error_images=16),
+                 Graying(batch=64, size=64, patch_size=8, rounds=15)]  # fmt: skip
+        long = [replace(works[0], patch_size=4), replace(works[0], patch_size=32)]
+    else:
+        works = [Graying(batch=512, size=224, patch_size=16, rounds=40),
+                 Graying(batch=1024, size=64, patch_size=8, rounds=60)]  # fmt: skip
+        long = [replace(works[0], patch_size=4), replace(works[0], patch_size=32)]
+    return works if part == "c" else works + long

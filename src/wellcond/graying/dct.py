@@ -1,96 +1,130 @@
-"""The cosine transform as products with constant matrices, and DCT graying made of it.
+"""The cosine transform by products with constant matrices or by FFTs, and DCT graying made of it.
 
-Three ways to the same numbers:
+X̂ = B_n X B_dᵀ and back, one side after the other: a short side by a product, which a GPU hides behind the memory
+traffic, a long one (patch 4 of 224 px has n = 3136) by an FFT, whose cost hardly grows with n. The last step, back
+along d, can be left to a caller who has a patch embedding W: X̃ W = C (B_d W) moves it into the weight.
 
-- `dct_coefficients`, dense: X̂ = D_n X D_dᵀ and back. On a GPU the products hide behind the memory traffic. The last one
-  is left to the caller, who can fold it into the weight of a patch embedding.
-- `gray_by_halves`, for the CPU, where products cost what they count: cosines of even order are symmetric, of odd order
-  antisymmetric, so each transform is two of half the size on sums and differences of mirrored rows. A few images at
-  a time stay in the cache. Mirrored are rows, never columns: products take their operands transposed for free.
-- `gray_by_fft`, for the CPU, where a side is long (patch 4 of 224 px has n = 3136): its cost hardly grows with n + d.
+The cosines are not normalised, B_n = √n D_n: its first row is exactly 1 and so is the largest grayed coefficient before
+it is scaled. Products in TF32 (10 bits) then round neither the mean of an image nor its largest coefficient, and what
+they do round has no direction.
 """
 
 import functools
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 Rescale = bool | Literal["contrast"]
-_NOISE = 8 * torch.finfo(torch.float64).eps  # of the largest coefficient; the products err by less
-LONG = 512  # from such a side on FFTs are the quicker way on the CPU
-_CACHED = 160_000  # numbers at a time on the CPU: about one 224 px image
+LONG = {"cpu": 256, "cuda": 1024}  # from such a side on an FFT is the quicker way
+_NOISE = 8 * torch.finfo(torch.float64).eps  # of the largest coefficient; the transforms err by less
+_CACHED = 320_000  # numbers at a time on the CPU: two 224 px images
 
 
-def dct_coefficients(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> tuple[Tensor, Tensor]:
-    """(C, B) with X̃ = C B: grayed tokens of X (…, n, d) but for the last product with B (d, d).
-
-    A patch embedding W takes X̃ W = C (B W). The cosines are not normalised here, B = √d D_d: its first row is exactly
-    1 and so is the largest grayed coefficient before it is scaled. Products in TF32 (10 bits) then round neither the
-    mean of an image nor its largest coefficient, and what they do round has no direction.
-    """
-    n, d = int(X.shape[-2]), int(X.shape[-1])
-    dtype = arithmetic(X, precision)
-    B_n, B_d = dct_basis(n, dtype, X.device), dct_basis(d, dtype, X.device)
-    grayed, factor = shrink(B_n @ (X.to(dtype) @ B_d.mT), epsilon, rescale, scale=math.sqrt(n * d))
-    return (B_n.mT @ grayed) * (factor / math.sqrt(n * d)), B_d
-
-
-def gray_by_halves(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
+def gray_dct(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
     """Grayed tokens of X (…, n, d)."""
-    n, d = X.shape[-2:]
-    dtype = arithmetic(X, precision)
-    En, On = _cached_halves(n, dtype)
-    Ed, Od = _cached_halves(d, dtype)
-    Y = torch.empty(math.prod(X.shape[:-2]), n, d, dtype=X.dtype, device=X.device)
-    chunk = _CACHED // (n * d)
-    X_parts, Y_parts = (T.split(chunk) if chunk > 1 else T.unbind() for T in (X.reshape(Y.shape), Y))
-    for x, y in zip(X_parts, Y_parts, strict=True):
-        s, t = _split(x.to(dtype))
-        s, t = _split(torch.cat([s.mT @ En.mT, t.mT @ On.mT], -1))  # (d, n) from here
-        Z, factor = shrink(torch.cat([Ed @ s, Od @ t], -2), epsilon, rescale)
-        Z = Z * factor
-        Z = _join(Ed.mT @ Z[..., : len(Ed), :], Od.mT @ Z[..., len(Ed) :, :])
-        y.copy_(_join(En.mT @ Z[..., : len(En)].mT, On.mT @ Z[..., len(En) :].mT))
-    return Y.reshape(X.shape)
+
+    def grayed(X: Tensor) -> Tensor:
+        return from_cosines(_half_grayed(X, epsilon, rescale, precision), -1).to(X.dtype)
+
+    return _in_pieces(grayed, X)
 
 
-def gray_by_fft(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
-    """Grayed tokens of X (…, n, d)."""
-    dtype = arithmetic(X, precision)
-    Y = torch.empty(math.prod(X.shape[:-2]), *X.shape[-2:], dtype=X.dtype, device=X.device)
-    chunk = max(_CACHED // (X.shape[-2] * X.shape[-1]), 1)
-    for x, y in zip(X.reshape(Y.shape).split(chunk), Y.split(chunk), strict=True):
-        Z, factor = shrink(_fft_dct(_fft_dct(x.to(dtype)).mT), epsilon, rescale)  # (d, n)
-        y.copy_(_fft_idct(_fft_idct(Z * factor).mT))
-    return Y.reshape(X.shape)
+def half_gray_dct(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
+    """C (…, n, d) with X̃ = C B_d: all of `gray_dct` but the way back along d."""
+
+    def half_grayed(X: Tensor) -> Tensor:
+        return _half_grayed(X, epsilon, rescale, precision).to(X.dtype)
+
+    return _in_pieces(half_grayed, X)
 
 
-def _fft_dct(X: Tensor) -> Tensor:
-    """Orthonormal DCT-II of the rows of X (…, n) by one real FFT of its even, then its odd entries (Makhoul 1980)."""
+def _half_grayed(X: Tensor, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
+    size = math.sqrt(X.shape[-2] * X.shape[-1])
+    Z = cosines(cosines(X.to(arithmetic(X, precision)), -1), -2)
+    grayed, factor = shrink(Z, epsilon, rescale, scale=size)
+    return from_cosines(grayed, -2) * (factor / size)
+
+
+def _in_pieces(f: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
+    """f of a few matrices at a time on the CPU, where they then stay in the cache."""
+    count = max(_CACHED // (X.shape[-2] * X.shape[-1]), 1)
+    if X.device.type != "cpu" or torch.compiler.is_compiling() or math.prod(X.shape[:-2]) <= count:
+        return f(X)
+    pieces = X.reshape(-1, *X.shape[-2:]).split(count)
+    return torch.cat([f(piece) for piece in pieces]).reshape(X.shape)
+
+
+def cosines(X: Tensor, side: int) -> Tensor:
+    """B_n X (side −2) or X B_dᵀ (side −1) of X (…, n, d)."""
+    return _transformed(X, side, back=False)
+
+
+def from_cosines(Z: Tensor, side: int) -> Tensor:
+    """B_nᵀ Z or Z B_d: n or d times what undoes `cosines`."""
+    return _transformed(Z, side, back=True)
+
+
+def _transformed(X: Tensor, side: int, *, back: bool) -> Tensor:
+    n = X.shape[side]
+    if n >= LONG.get(X.device.type, n + 1) and not torch.compiler.is_exporting():
+        return (_opaque_fft if torch.compiler.is_compiling() else _by_fft)(X, side, back)
+    B = dct_basis(n, X.dtype, X.device)
+    B = B.mT if back else B
+    return X @ B.mT if side == -1 else B @ X
+
+
+def _by_fft(X: Tensor, side: int, back: bool) -> Tensor:
+    transform = _from_cosines_by_fft if back else _cosines_by_fft
+    return transform(X) if side == -1 else transform(X.mT).mT
+
+
+@torch.library.custom_op("wellcond::cosines", mutates_args=())
+def _opaque_fft(X: Tensor, side: int, back: bool) -> Tensor:
+    """One operator of a compiled model: complex numbers inside would be refused."""
+    return _by_fft(X, side, back).contiguous()
+
+
+@_opaque_fft.register_fake
+def _(X: Tensor, side: int, back: bool) -> Tensor:
+    return torch.empty_like(X, memory_format=torch.contiguous_format)
+
+
+def _keep_way(ctx: Any, inputs: tuple[Tensor, int, bool], output: Tensor) -> None:
+    _, ctx.side, ctx.back = inputs
+
+
+def _adjoint(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    return _opaque_fft(gradient, ctx.side, not ctx.back), None, None
+
+
+_opaque_fft.register_autograd(_adjoint, setup_context=_keep_way)
+
+
+def _cosines_by_fft(X: Tensor) -> Tensor:
+    """X Bᵀ (…, n) by one real FFT of the even, then the odd entries of each row (Makhoul 1980)."""
     n = X.shape[-1]
-    W = torch.fft.rfft(torch.cat([X[..., ::2], X[..., 1::2].flip(-1)], -1)) * _cached_turns(n, X.dtype)
+    W = torch.fft.rfft(torch.cat([X[..., ::2], X[..., 1::2].flip(-1)], -1)) * _constant(_turns, n, X.dtype, X.device)
     return torch.cat([W.real, -W.imag[..., 1 : (n + 1) // 2].flip(-1)], -1)
 
 
-def _fft_idct(Z: Tensor) -> Tensor:
-    """Undo `_fft_dct`."""
+def _from_cosines_by_fft(Z: Tensor) -> Tensor:
+    """Z B (…, n)."""
     n = Z.shape[-1]
     mirrored = torch.cat([torch.zeros_like(Z[..., :1]), Z[..., n - n // 2 :].flip(-1)], -1)
-    V = torch.fft.irfft(torch.complex(Z[..., : n // 2 + 1], -mirrored) / _cached_turns(n, Z.dtype), n)
+    W = torch.complex(Z[..., : n // 2 + 1], -mirrored) / _constant(_turns, n, Z.dtype, Z.device)
+    V = torch.fft.irfft(W, n, norm="forward")
     X = torch.empty_like(Z)
     X[..., ::2], X[..., 1::2] = V[..., : n - n // 2], V[..., n - n // 2 :].flip(-1)
     return X
 
 
-@functools.lru_cache(maxsize=32)
-@torch.inference_mode(False)
-def _cached_turns(n: int, dtype: torch.dtype) -> Tensor:
-    """√(2/n) e^{−iπk/2n} for k = 0 … n/2, the first √(1/n)."""
-    k = torch.arange(n // 2 + 1, dtype=torch.float64, device="cpu")
-    length = torch.full_like(k, math.sqrt(2 / n))
-    length[0] = math.sqrt(1 / n)
+def _turns(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """√2 e^{−iπk/2n} for k = 0 … n/2, the first 1."""
+    k = torch.arange(n // 2 + 1, dtype=torch.float64, device=device)
+    length = torch.where(k > 0, torch.full_like(k, math.sqrt(2)), 1.0)
     return torch.polar(length, -math.pi / (2 * n) * k).to(torch.promote_types(dtype, torch.complex64))
 
 
@@ -119,17 +153,13 @@ def arithmetic(X: Tensor, precision: str) -> torch.dtype:
 
 
 def dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """√n times the orthonormal DCT-II matrix (n, n), made once for each size, dtype and device.
-
-    While a graph is traced or captured it is made inside the graph, where it costs microseconds: what a graph makes
-    must not be kept outside it.
+    """√n times the orthonormal DCT-II matrix (n, n).
 
     >>> B = dct_basis(3, torch.float64, torch.device("cpu"))
     >>> bool((B @ B.mT / 3 - torch.eye(3)).abs().max() < 1e-15), B[0].tolist()
     (True, [1.0, 1.0, 1.0])
     """
-    traced = torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
-    return (_dct_basis if traced else _cached_dct_basis)(n, dtype, device)
+    return _constant(_dct_basis, n, dtype, device)
 
 
 def _dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -140,37 +170,23 @@ def _dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.where(k[:, None] == 0, 1.0, B).to(dtype)
 
 
-@functools.lru_cache(maxsize=32)
-def _cached_dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _constant(make: Callable[..., Tensor], n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`make(n, dtype, device)`, once for each size, dtype and device.
+
+    While a graph is traced or captured it is made inside the graph, where it costs microseconds: what a graph makes
+    must not be kept outside it.
+    """
+    traced = torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
+    return (make if traced else functools.partial(_kept, make))(n, dtype, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(make: Callable[..., Tensor], n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # else it could not be used in training later
-        B = _dct_basis(n, dtype, device)
+        constant = make(n, dtype, device)
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()  # once: other streams will read it
-    return B
-
-
-@functools.lru_cache(maxsize=32)
-@torch.inference_mode(False)
-def _cached_halves(n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Even and odd rows of the DCT matrix over the first half of the columns (the middle one goes to the even)."""
-    D = (_dct_basis(n, torch.float64, torch.device("cpu")) / math.sqrt(n)).to(dtype)
-    return D[0::2, : n - n // 2].contiguous(), D[1::2, : n // 2].contiguous()
-
-
-def _split(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums and differences of mirrored rows of X (…, n, m)."""
-    n = X.shape[-2]
-    half = n // 2
-    top, bottom = X[..., :half, :], X[..., n - half :, :].flip(-2)
-    total = top + bottom
-    return (torch.cat([total, X[..., half : half + 1, :]], -2) if n % 2 else total), top - bottom
-
-
-def _join(u: Tensor, v: Tensor) -> Tensor:
-    """Undo `_split`: u even, v odd part."""
-    half = v.shape[-2]
-    first = u[..., :half, :]
-    return torch.cat([first + v, u[..., half:, :], (first - v).flip(-2)], -2)
+    return constant
 
 
 def frobenius(X: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ The module that reads the pixels takes a grayed subclass of its own class (`well
 embedding around it, which asserts, becomes one that says what is wrong with an image, and what to do.
 
 A patch embedding that is one convolution with kernel = stride takes the grayed patch matrix directly, without folding
-it back into an image; for the DCT its last product moves into the weight: (C B) W = C (B W).
+it back into an image; for the DCT its last step moves into the weight: (C B) W = C (B W).
 """
 
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from wellcond.graying.dct import Rescale, dct_coefficients
+from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct
 from wellcond.graying.images import TokenGraying, check_divisible, check_pixels, unfold_patches
 from wellcond.graying.tokens import gray_tokens
 from wellcond.spectral import check_matrices
@@ -128,10 +128,9 @@ class _GrayedPatchConv(_Grayed):
         if g.method == "dct" and not (g.epsilon == 1 and g.rescale is not False) and x.numel():
             check_matrices(tokens, "images")
             with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                tokens, B = dct_coefficients(tokens, g.epsilon, g.rescale, g.precision)
+                tokens = half_gray_dct(tokens, g.epsilon, g.rescale, g.precision)
             with torch.autocast(x.device.type, enabled=False):
-                flat = (flat.to(B.dtype) @ B.mT).to(weight.dtype)
-            tokens = tokens.to(x.dtype)
+                flat = cosines(flat.to(arithmetic(x, g.precision)), -1).to(weight.dtype)
         else:
             tokens = gray_tokens(tokens, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
         y = functional.linear(tokens, flat, bias)

@@ -12,7 +12,7 @@ import numbers
 import torch
 from torch import Tensor
 
-from wellcond.graying.dct import LONG, Rescale, dct_coefficients, frobenius, gray_by_fft, gray_by_halves
+from wellcond.graying.dct import Rescale, frobenius, gray_dct
 from wellcond.spectral import check_matrices, check_precision, singular_power
 
 
@@ -49,11 +49,7 @@ def gray_tokens(
     with torch.no_grad(), torch.autocast(X.device.type, enabled=False):
         if method == "svd":
             return _gray_svd(X, epsilon, str(rescale), precision)
-        if X.device.type == "cpu" and not torch.compiler.is_compiling():
-            by = gray_by_fft if max(X.shape[-2:]) >= LONG else gray_by_halves
-            return by(X, epsilon, rescale, precision)
-        C, B = dct_coefficients(X, epsilon, rescale, precision)
-        return (C @ B).to(X.dtype)
+        return gray_dct(X, epsilon, rescale, precision)
 
 
 @torch.library.custom_op("wellcond::gray_svd", mutates_args=())
