@@ -27,6 +27,7 @@ from wellcond.training.models import build_model, initial_model
 from wellcond.training.processes import Processes, distribute, in_step
 from wellcond.training.records import Record, Records
 from wellcond.training.sharding import whole
+from wellcond.training.short_attention import shorten_
 from wellcond.training.state import NotFinite, Parts, collect_random, restore_random, seed_random
 from wellcond.training.step import DTYPES, Step, cast_floats
 from wellcond.training.supply import Supply
@@ -55,6 +56,7 @@ class Trainer:
             monitoring.check(model, supply.fixed_images(2))
         self.adopted = self._adopt_into(model)
         self.objective = build_objective(config, model).to(processes.device).train()
+        shorten_(self.objective, processes.device)
         self.annealing = None
         if config.model.anneal_skips:
             self.annealing = Annealing(model, config.model, self.num_steps, processes.device)
