@@ -1,5 +1,6 @@
 """Attention of few tokens: the kernels against float64, on the CPU by Triton's interpreter, on the GPU as they are."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -8,34 +9,53 @@ from typing import Any
 import pytest
 import timm
 import torch
+import training_cases
 from timm.layers.attention import Attention
 from torch.nn.functional import scaled_dot_product_attention
 
 import wellcond as wc
 from wellcond.subclassing import subclass
-from wellcond.training import short_attention
+from wellcond.training import short_attention, trainer
 from wellcond.training.short_attention import MOST, ShortAttention, shorten_, tiles
 
 TOKENS = (1, 5, 16, 17, 33, 50, 64, 65, 81, 96)
 INTERPRETED = """
-import sys
-import torch
-from test_short_attention import TOKENS, expected
-from wellcond.training import attention_kernels as kernels
-from wellcond.training.short_attention import tiles
+import timm, torch
+from test_short_attention import TOKENS, expected, vit
+from wellcond.subclassing import subclass
+from wellcond.training import short_attention as short
+
+for op in (short._forward, short._backward):
+    op.register_kernel("cpu")(op._init_fn)
 
 for n in TOKENS:
-    B, H, D = 2, 3, 16
-    qkv, gradient, out, back = expected(B, n, H, D, torch.float16, torch.device("cpu"))
-    got, found = torch.full_like(gradient, 9.0), torch.full_like(qkv, 9.0)
-    scale = D**-0.5
-    sizes = (H, D, *tiles(n))
-    kernels.forward[(B * H,)](qkv, got, n, scale * 1.4426950408889634, *sizes)
-    kernels.backward[(B * H,)](qkv, gradient, found, n, scale * 1.4426950408889634, scale, *sizes)
-    for ours, want in ((got, out), (found, back)):
+    H = 3
+    qkv, weight, out, back = expected(2, n, H, 16, torch.float16, torch.device("cpu"))
+    X = qkv.clone().requires_grad_()
+    Y = short.short_attention(X, H)
+    (found,) = torch.autograd.grad(Y, X, weight.mT.contiguous().mT)  # as a projection before it may pass it on
+    for ours, want in ((Y.detach(), out), (found, back)):
         error = float((ours.double() - want).norm() / want.norm().clamp_min(1e-30))
         assert torch.allclose(ours.double(), want, atol=4e-3), (n, error)
         assert error < 1e-3 or n == 1, (n, error)
+torch.library.opcheck(short._forward, (qkv.requires_grad_(), H), test_utils=("test_schema", "test_faketensor"))
+
+short._is_short = lambda x, width: True
+model = vit(17, "cpu", embed_dim=48, num_heads=3).half()
+images = torch.randn(2, 3, 16, 16).half()
+want = model(images)
+want.float().square().sum().backward()
+gradients = [p.grad.clone() for p in model.parameters()]
+for module in model.modules():
+    if type(module) is short.Attention:
+        module.__class__ = subclass(short.ShortAttention, short.Attention)
+for run in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
+    model.zero_grad()
+    got = run(images)
+    got.float().square().sum().backward()
+    assert (got - want).norm() <= 0.01 * want.norm()
+    for p, gradient in zip(model.parameters(), gradients, strict=True):
+        assert (p.grad - gradient).float().norm() <= 0.02 * gradient.float().norm() + 1e-3
 """
 
 
@@ -56,8 +76,9 @@ def expected(B: int, n: int, H: int, D: int, dtype: torch.dtype, device: torch.d
     return qkv, gradient, Y.detach(), back
 
 
+@pytest.mark.slow
 def test_kernels_by_triton_interpreter():
-    """The kernels' own code, run by numpy."""
+    """The kernels' own code, run by numpy: by themselves, differentiated, and in a compiled model."""
     pytest.importorskip("triton")
     here = os.path.dirname(__file__)
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": here}
@@ -99,10 +120,29 @@ def test_what_is_not_short_goes_timms_way(monkeypatch):
         assert torch.equal(attention(x), want[0]) and torch.equal(attention(x, attn_mask=mask), want[1])
 
 
-def vit(n: int = 65, **options) -> torch.nn.Module:
+@pytest.mark.parametrize("asked", [False, True])
+def test_training_shortens_where_it_is_asked_to(asked, tmp_path, monkeypatch):
+    shortened = []
+    monkeypatch.setattr(trainer, "shorten_", lambda model, device: shortened.append(device.type))
+    training_cases.run(training_cases.tiny(epochs=1, short_attention=asked), tmp_path / "run")
+    assert shortened == ["cpu"] * asked
+
+
+def test_a_shortened_model_is_diagnosed_cut_and_loaded_as_before():
+    model = vit(17, "cpu").eval()
+    images = torch.randn(2, 3, 16, 16)
+    want, keys = wc.diagnose(model, images).rows, list(model.state_dict())
+    for module in model.modules():
+        if type(module) is Attention:
+            module.__class__ = subclass(ShortAttention, Attention)
+    assert wc.diagnose(model, images).rows == want and list(model.state_dict()) == keys
+    assert torch.equal(wc.restore_skips(wc.cut_skips(copy.deepcopy(model)))(images), model(images))
+
+
+def vit(n: int = 65, device: str = "cuda", **options) -> torch.nn.Module:
     side = {17: 16, 65: 32, 257: 64}[n]
     model = timm.create_model("vit_tiny_patch16_224", depth=2, img_size=side, patch_size=4, num_classes=5, **options)
-    return model.cuda().train()
+    return model.to(device).train()
 
 
 def gradient(parameter: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Parts vit-tiny-32, vit-tiny-64, vit-base-224 and dino-64 of the training benchmark: loops of recipes, in turns.
 
 First the bare step on a constant batch, the loop and, where a set would not fit on the device, the loop with streamed
-pictures; then the loop without graying and with either kind. Each model is compiled once and lives as long as it is
-needed: compiling takes most of the time of this benchmark.
+pictures; then the loop with attention kernels of our own; then without graying and with either kind. Each model is
+compiled once and lives as long as it is needed: compiling takes most of the time of this benchmark.
 """
 
 import gc
@@ -31,6 +31,7 @@ from .training import graying_module
 from .variants import Variant
 
 BARE, LOOP, STREAMED, UNGRAYED = "constant batch", "loop", "loop, streamed", "loop, not grayed"
+TORCHS, SHORT = "loop, torch's attention", "loop, short attention"
 GRAYED = {f"loop, {v.name}": v for v in (Variant(method="dct"), Variant(method="svd"))}
 STREAM_WORKERS = 4  # they read workers + 2 batches ahead: few beside the steps of a stretch
 
@@ -71,6 +72,8 @@ class Loops:
         print(f"  {LOOP}: built, {plain.step.reason} ({time.perf_counter() - began:.1f} s)", flush=True)
         rows = self._attempt(LOOP, lambda: self._against_bare(plain)) or []
         forget(self.device)
+        if self.work.short:
+            rows += self._attempt(SHORT, lambda: self._against_torchs(plain)) or []
         if self.work.grayed:
             rows += self._attempt(UNGRAYED, lambda: self._against_ungrayed(plain)) or []
         plain.close()
@@ -95,6 +98,13 @@ class Loops:
             row["share"] = 1 / row["ratio"]
         if streamed is not None:
             streamed.supply.close()
+        return rows
+
+    def _against_torchs(self, plain: Trainer) -> list[Row]:
+        short = self._trainer(replace(self.config, short_attention=True), SHORT)
+        trainers = {TORCHS: plain, SHORT: short}
+        rows = self._timed({name: whole_stretch(t, self.work.steps) for name, t in trainers.items()}, trainers)
+        short.close()
         return rows
 
     def _against_ungrayed(self, plain: Trainer) -> list[Row]:
@@ -191,6 +201,8 @@ def _kind(name: str) -> Row:
     """Which bars a row is for."""
     if name in GRAYED:
         return {"kind": "grayed", "method": GRAYED[name].method}
+    if name == SHORT:
+        return {"kind": "attention"}
     return {"kind": "loop" if name in (LOOP, STREAMED) else "baseline"}
 
 

@@ -20,6 +20,7 @@ class Work:
     steps: int  # of a stretch
     rounds: int
     streamed: bool = False
+    short: bool = False  # attention of few tokens by kernels of our own, too
     grayed: bool = True
     num_error_images: int = 32
 
@@ -27,7 +28,7 @@ class Work:
 WORKS = {
     "vit-tiny-32": Work(
         title="ViT-Tiny/4, 32 px, batch 512", recipe="cifar10-vit-tiny", count=50_000,
-        steps=100, rounds=10, grayed=False,
+        steps=100, rounds=10, short=True, grayed=False,
     ),
     "vit-tiny-64": Work(
         title="ViT-Tiny/8, 64 px, batch 1024", recipe="tiny-imagenet-vit-tiny", changes={"batch_size": 1024},

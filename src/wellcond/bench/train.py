@@ -1,6 +1,7 @@
 """``wellcond bench train`` → ``results/bench-train.json``: what a training loop costs around its step.
 
-    vit-tiny-32   ViT-Tiny/4 on CIFAR-10, batch 512: the loop against its bare step on a constant batch
+    vit-tiny-32   ViT-Tiny/4 on CIFAR-10, batch 512: the loop against its bare step on a constant batch; and with our
+                  own attention kernels (`short_attention`) against torch's
     vit-tiny-64   ViT-Tiny/8 on Tiny-ImageNet, batch 1024: the same; and with DCT and SVD graying against without
     vit-base-224  ViT-B/16 with DeiT's augmentation, batch 256: the same, also with streamed pictures
     dino-64       DINO of ViT-Tiny/8 on Tiny-ImageNet, batch 512: the loop with its ten crops against its bare step

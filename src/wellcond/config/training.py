@@ -24,6 +24,7 @@ MAY_CHANGE = frozenset(
         "max_bad_steps",
         "optim.shard",
         "parallel",
+        "short_attention",
         "tensorboard",
     }
 )
@@ -116,6 +117,8 @@ class TrainConfig:
     """Compile the model and the augmentation, where there is a GPU."""
     graph: Literal["auto", "on", "off"] = "auto"
     """The whole step as one CUDA graph: auto where it can be captured."""
+    short_attention: bool = False
+    """On a GPU, kernels of our own for attention of up to 96 tokens in half precision; not timed yet."""
     ema: float | None = None
     """Decay of an exponential moving average of the weights, which is then evaluated and loaded."""
     along: AlongConfig = _ALONG

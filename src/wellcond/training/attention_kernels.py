@@ -77,11 +77,13 @@ def _weights(q, k1, k2, n, scale, MAIN: tl.constexpr, TAIL: tl.constexpr):
         s2 = tl.where(MAIN + tl.arange(0, TAIL)[None, :] < n, tl.dot(q, tl.trans(k2)) * scale, float("-inf"))
         largest = tl.maximum(largest, tl.max(s2, 1))
         p1, p2 = tl.exp2(s1 - largest[:, None]), tl.exp2(s2 - largest[:, None])
-        total = tl.sum(p1, 1) + tl.sum(p2, 1)
-        return p1 / total[:, None], p2 / total[:, None]
-    p1 = tl.exp2(s1 - largest[:, None])
-    p1 = p1 / tl.sum(p1, 1)[:, None]
-    return p1, p1
+        total = (tl.sum(p1, 1) + tl.sum(p2, 1))[:, None]
+        p1, p2 = p1 / total, p2 / total
+    else:
+        p1 = tl.exp2(s1 - largest[:, None])
+        p1 = p1 / tl.sum(p1, 1)[:, None]
+        p2 = p1
+    return p1, p2
 
 
 @triton.jit

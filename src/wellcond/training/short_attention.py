@@ -24,6 +24,7 @@ from wellcond.subclassing import InFront, subclass
 
 MOST = 96  # tokens
 WIDTHS = (16, 32, 64)  # of a head
+LAUNCH = {"num_warps": 4, "num_stages": 1}
 _LOG2_E = 1.4426950408889634
 
 
@@ -72,7 +73,8 @@ def _forward(qkv: Tensor, num_heads: int) -> Tensor:
 
     out = qkv.new_empty(*qkv.shape[:2], qkv.shape[2] // 3)
     grid, sizes, scale = _layout(qkv, num_heads)
-    attention_kernels.forward[grid](qkv, out, qkv.shape[1], scale * _LOG2_E, *sizes, num_warps=4, num_stages=1)
+    with torch.cuda.device_of(qkv):  # Triton launches on the current device
+        attention_kernels.forward[grid](qkv, out, qkv.shape[1], scale * _LOG2_E, *sizes, **LAUNCH)
     return out
 
 
@@ -82,9 +84,10 @@ def _backward(gradient: Tensor, qkv: Tensor, num_heads: int) -> Tensor:
 
     out = torch.empty_like(qkv)
     grid, sizes, scale = _layout(qkv, num_heads)
-    attention_kernels.backward[grid](
-        qkv, gradient.contiguous(), out, qkv.shape[1], scale * _LOG2_E, scale, *sizes, num_warps=4, num_stages=1
-    )
+    with torch.cuda.device_of(qkv):
+        attention_kernels.backward[grid](
+            qkv, gradient.contiguous(), out, qkv.shape[1], scale * _LOG2_E, scale, *sizes, **LAUNCH
+        )
     return out
 
 
