@@ -10,7 +10,7 @@ precision on CUDA, at most `MOST` tokens, no mask, no dropout.
 """
 
 # Triton adds launch options (num_warps) to a kernel's parameters, which its signature does not show.
-# pyright: reportCallIssue=false
+# pyright: reportCallIssue=false, reportArgumentType=false
 
 import functools
 from importlib.util import find_spec
