@@ -25,6 +25,7 @@ SWAPS = {  # words of the page → words that two cores can do
     "--epochs 20": "--epochs 2",
     "--size 224": "--size 64",
     "--nproc-per-node 8": "--nproc-per-node 1",  # two with --nnodes 2, which is two torchruns here
+    "--seeds 3 --data cifar10=DIR --jobs 6": "--seeds 1 --jobs 2",  # a quick one draws its pictures
     "NODE0": "127.0.0.1",
     "reproduce CLAIM": "reproduce asa-kappa",
 }

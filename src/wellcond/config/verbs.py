@@ -296,6 +296,8 @@ class ReproduceConfig:
     """Train for so many epochs instead of the recipe's: the short version."""
     only: tuple[str, ...] = ()
     """Measure only these variants now, by name or by a part of it: cifar10, tiny-imagenet/no-sab-skip."""
+    jobs: int = 1
+    """Runs at once, in processes of their own; GPUs take turns."""
     max_minutes: float | None = None
     """Begin no run that would end later than this, judged by the runs so far."""
     collect: tuple[Path, ...] = ()
@@ -310,5 +312,7 @@ class ReproduceConfig:
             raise ValueError(f"epochs is {self.epochs}; choose 1 or more")
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise ValueError(f"max minutes is {self.max_minutes}; choose more than 0, for example 25")
+        if self.jobs < 1:
+            raise ValueError(f"jobs is {self.jobs}; choose 1 or more")
         if self.collect and self.again:
             raise ValueError("collect takes runs over, and again measures all anew; choose one of them")

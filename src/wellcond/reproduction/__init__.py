@@ -1,7 +1,8 @@
 """`wellcond reproduce CLAIM`: a claim of the papers, measured over seeds → results/CLAIM.json with a verdict.
 
     claim          what a claim is: what the paper says, variants × seeds of runs, a judgement of all runs
-    assembling     runs → file; portions: finished runs are kept and taken over, so a claim is gathered in pieces
+    assembling     runs → file; portions: finished runs are kept and taken over, so a claim is gathered in pieces;
+                   abreast: several at once, each in a worker
     statistics     rank correlation, and intervals over seeds; comparing: rows of means and of differences
     models         small models on procedural pictures, with the weights of their initialization or trained a moment
     proxy          asa-proxy: κ of a sub-block's output as a proxy for κ of its Jacobian; with proxy_verdict
@@ -28,8 +29,10 @@ named in `CLAIMS`, and nothing of it is imported before it is asked for.
 
 import dataclasses
 from importlib import import_module
+from types import ModuleType
 
 from ..config import ReproduceConfig
+from .claim import Claim
 
 CLAIMS = {  # those of ReproduceConfig.claim
     "asa-proxy": "proxy",
@@ -63,9 +66,20 @@ def run(config: ReproduceConfig) -> None:
     """Measure what is missing, write the file, print the table; and the page where one was asked for."""
     from . import assembling
 
-    module = import_module(f"{__name__}.{CLAIMS[config.claim]}")
-    if seeds := getattr(module, "SEEDS", 0):  # of a claim that is not measured over seeds
+    if seeds := getattr(_module(config), "SEEDS", 0):  # of a claim that is not measured over seeds
         config = dataclasses.replace(config, seeds=seeds)
-    if not hasattr(module, "claim") and (config.data or config.epochs):
+    assembling.assemble(claim_of(config), config)
+
+
+def claim_of(config: ReproduceConfig) -> Claim:
+    """The claim with the user's options."""
+    module = _module(config)
+    if hasattr(module, "claim"):
+        return module.claim(config)
+    if config.data or config.epochs:
         raise ValueError(f"{config.claim} trains no recipe, so --data and --epochs mean nothing to it; leave them out")
-    assembling.assemble(module.claim(config) if hasattr(module, "claim") else module.CLAIM, config)
+    return module.CLAIM
+
+
+def _module(config: ReproduceConfig) -> ModuleType:
+    return import_module(f"{__name__}.{CLAIMS[config.claim]}")

@@ -6,6 +6,7 @@ measurement. `again` measures all of them anew; a file of other settings is refu
 
 import contextlib
 import dataclasses
+import itertools
 import re
 import shlex
 import time
@@ -22,7 +23,7 @@ from ..atomic import check_writable
 from ..config import ReproduceConfig
 from ..finite import finite
 from ..watching import watched
-from . import portions
+from . import abreast, portions
 from .claim import Claim, Row, Run
 from .portions import Key, Runs
 
@@ -50,7 +51,7 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     if config.collect:
         console.print(f"{claim.name}: {num_new} of {len(others)} runs taken over", markup=False)
     missing = [] if config.collect else [key for key in wanted if key not in runs]
-    here = {**results.origin("", claim.device), "device": claim.device, **claim.origin}
+    here = origin_here(claim)
     told = origin.pop("command", "")  # the command that measured, not the one that looks again
 
     def write() -> dict[str, Any]:
@@ -97,29 +98,39 @@ def _check_held(claim: Claim, config: ReproduceConfig, settings: dict[str, Any],
 def _measured(
     claim: Claim, config: ReproduceConfig, runs: Runs, missing: Sequence[Key], here: dict[str, Any], console: Console
 ) -> Iterator[tuple[Key, Run]]:
-    """The runs that are missing, one after the other, as long as the minutes last."""
+    """The runs that are missing, one after the other or several at once, as long as the minutes last."""
     allowance = portions.Allowance(config.max_minutes, runs)
-    # A claim that trains shows the bar of each run itself.
+    # A claim that trains shows the bar of each run itself, if there is one at a time.
     eyes = Console(stderr=True)
-    bar = Progress(console=eyes, transient=True, disable=not watched(eyes)) if claim.tell is None else None
+    alone = claim.tell is not None and config.jobs == 1
+    bar = None if alone else Progress(console=eyes, transient=True, disable=not watched(eyes))
+
+    def begins(key: Key) -> bool:
+        variant, seed = key
+        if not allowance.allows(variant):
+            return False
+        if claim.admit is not None:
+            claim.admit(variant, list(runs.values()))
+        if bar:
+            bar.update(bar.task_ids[0], description=f"{claim.name} {variant}, seed {seed}")
+        return True
+
     with bar or contextlib.nullcontext():
-        task = bar.add_task(claim.name, total=len(missing)) if bar else None
-        for variant, seed in missing:
-            if not allowance.allows(variant):
-                return
-            if claim.admit is not None:
-                claim.admit(variant, list(runs.values()))
-            if bar and task is not None:
-                bar.update(task, description=f"{claim.name} {variant}, seed {seed}")
-            start = time.perf_counter()
-            run = _run(claim, variant, seed, config.quick, here)
-            allowance.took(variant, time.perf_counter() - start)
+        if bar:
+            bar.add_task(claim.name, total=len(missing))
+        if config.jobs > 1:
+            found = abreast.measured(config, missing, begins)
+        else:
+            one_by_one = itertools.takewhile(begins, missing)
+            found = ((key, run_of(claim, *key, config.quick, here)) for key in one_by_one)
+        for (variant, seed), run in found:
+            allowance.took(variant, run["seconds"])
             if claim.tell is not None:
                 told = f"{claim.name} {variant} seed {seed}: {claim.tell(run)}, {run['seconds']:.0f} s"
                 console.print(told, soft_wrap=True, markup=False)
             yield (variant, seed), run
-            if bar and task is not None:
-                bar.advance(task)
+            if bar:
+                bar.advance(bar.task_ids[0])
 
 
 def _sorted(claim: Claim, runs: Runs) -> list[Run]:
@@ -157,7 +168,13 @@ def interval_text(row: dict[str, Any]) -> str:
     return "–" if row["interval"] is None else f"{row['interval'][0]:.3g} … {row['interval'][1]:.3g}"
 
 
-def _run(claim: Claim, variant: str, seed: int, quick: bool, origin: dict[str, Any]) -> Run:
+def origin_here(claim: Claim) -> dict[str, Any]:
+    """Where runs come from that are measured now."""
+    return {**results.origin("", claim.device), "device": claim.device, **claim.origin}
+
+
+def run_of(claim: Claim, variant: str, seed: int, quick: bool, origin: dict[str, Any]) -> Run:
+    """One run, measured."""
     start, date = time.perf_counter(), results.now()
     measured = claim.measure(variant, seed, quick)
     own = {"commit": origin["commit"], "hardware": origin["hardware"], "date": date}
