@@ -1,12 +1,12 @@
-"""Softmax attention of few tokens on the GPU, quicker than torch's: small pictures have 17, 65 or 81 tokens.
+"""Softmax attention of few tokens on the GPU, by one kernel each way: small pictures have 17, 65 or 81 tokens.
 
-torch's kernels are made for thousands of tokens. With 65 of them cuDNN's way back takes three kernels, and a fourth to
-put the gradients of queries, keys and values together, a sixth of the step of a ViT-Tiny. Here each way is one kernel
-(attention_kernels.py), which reads and writes what the projections do. The numbers are those of softmax attention in
-bfloat16 or float16, the same bits at every call.
+torch's kernels are made for thousands of tokens: cuDNN's way back takes three of them, and a fourth puts the gradients
+of queries, keys and values together. Here each way is one kernel (attention_kernels.py), which reads and writes what
+the projections do. The numbers are those of softmax attention in bfloat16 or float16, the same bits at every call.
 
 timm's `Attention` takes a subclass of its own class (`wellcond.subclassing`) that goes this way where it can: half
-precision on CUDA, at most `MOST` tokens, no mask, no dropout.
+precision on CUDA, at most `MOST` tokens, no mask, no dropout. Whether it is quicker is not measured yet; training asks
+for it by `short_attention`.
 """
 
 # Triton adds launch options (num_warps) to a kernel's parameters, which its signature does not show.
