@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+import warnings
 from typing import Any
 
 import cases
@@ -14,6 +15,7 @@ from oracles import FAST, MODEL_FAST, TOLERANCE
 from torch import nn
 
 import wellcond as wc
+from wellcond.graying import dct
 
 BAR = TOLERANCE["float32"]
 EPSILON = {"svd": 0.6, "dct": 0.8}
@@ -86,6 +88,18 @@ def test_export_with_dynamic_batch(family):
         images = square(family, size, seed=size)
         with torch.no_grad():
             assert gap(exported(images), plain(oracle(images, family=family))) <= BAR
+
+
+def test_a_traced_model_takes_any_batch(monkeypatch):
+    """On the CPU a few matrices are grayed at a time, and a trace kept how many times."""
+    monkeypatch.setattr(dct, "_CACHED", 1)
+    _, model = pair()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of checks that a trace leaves out
+        traced = torch.jit.trace(model.eval(), square(batch=4))
+    for batch in (1, 4, 7):
+        images = square(batch=batch)
+        assert gap(traced(images), model(images)) <= BAR
 
 
 def test_exported_file_stands_alone(tmp_path):

@@ -51,7 +51,8 @@ def _half_grayed(X: Tensor, epsilon: float, rescale: Rescale, precision: str) ->
 def _in_pieces(f: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
     """f of a few matrices at a time on the CPU, where they then stay in the cache."""
     count = max(_CACHED // (X.shape[-2] * X.shape[-1]), 1)
-    if X.device.type != "cpu" or torch.compiler.is_compiling() or math.prod(X.shape[:-2]) <= count:
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # and must take any batch
+    if X.device.type != "cpu" or traced or math.prod(X.shape[:-2]) <= count:
         return f(X)
     pieces = X.reshape(-1, *X.shape[-2:]).split(count)
     return torch.cat([f(piece) for piece in pieces]).reshape(X.shape)
