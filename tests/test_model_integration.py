@@ -112,6 +112,17 @@ def test_exported_file_stands_alone(tmp_path):
         assert gap(torch.export.load(tmp_path / "model.pt2").module()(images), model(images)) <= BAR
 
 
+@pytest.mark.parametrize("rescale", [True, "contrast"])
+def test_an_exported_program_is_compiled_as_one_graph(rescale):
+    _, model = pair()
+    wc.gray(model, rescale=rescale)
+    images = square()
+    exported = torch.export.export(model, (images,)).module()
+    with torch.no_grad():
+        compiled = torch.compile(exported, fullgraph=True, backend="aot_eager")
+        assert gap(compiled(images), model(images)) <= BAR
+
+
 @by_method
 def test_autocast(method):
     """Graying keeps float32 pixels under autocast; the network itself runs in bfloat16 either way."""

@@ -150,7 +150,8 @@ def shrink(Z: Tensor, epsilon: float, rescale: Rescale, scale: float = 1.0) -> t
 
 def arithmetic(X: Tensor, precision: str) -> torch.dtype:
     """What to compute in: "exact" is float64 (float32 products may be run in TF32), "fast" at least float32."""
-    return torch.float64 if precision == "exact" else torch.promote_types(X.dtype, torch.float32)
+    # not torch.promote_types: an exported graph keeps that as a call, which torch.compile then refuses
+    return torch.float64 if precision == "exact" or X.dtype == torch.float64 else torch.float32
 
 
 def dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -191,4 +192,4 @@ def _kept(make: Callable[..., Tensor], n: int, dtype: torch.dtype, device: torch
 
 
 def frobenius(X: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(X.to(torch.promote_types(X.dtype, torch.float32)), dim=(-2, -1), keepdim=True)
+    return torch.linalg.vector_norm(X.to(arithmetic(X, "fast")), dim=(-2, -1), keepdim=True)
