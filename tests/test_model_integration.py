@@ -303,6 +303,14 @@ def test_a_padding_patch_embedding_still_pads():
     assert gap(model(images), plain(images)) <= BAR
 
 
+@by_method
+@pytest.mark.parametrize("family", [VIT, PVT], ids=str)
+def test_shapes_on_the_device_meta(family, method):
+    """As those who count operations or memory ask for them: no numbers, and no autocast."""
+    _, model = pair(method, family)
+    assert model.to("meta")(square(family).to("meta")).shape == (3, model.num_classes)
+
+
 def test_training_goes_on_after_inference_mode():
     """Constants made under inference_mode would be unusable in a backward pass."""
     model = wc.gray(timm.create_model("vit_tiny_patch16_224", img_size=48, depth=1), "dct", 0.9)

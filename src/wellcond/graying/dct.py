@@ -12,6 +12,7 @@ they do round has no direction.
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -152,6 +153,11 @@ def arithmetic(X: Tensor, precision: str) -> torch.dtype:
     """What to compute in: "exact" is float64 (float32 products may be run in TF32), "fast" at least float32."""
     # not torch.promote_types: an exported graph keeps that as a call, which torch.compile then refuses
     return torch.float64 if precision == "exact" or X.dtype == torch.float64 else torch.float32
+
+
+def without_autocast(X: Tensor) -> AbstractContextManager:
+    """Arithmetic on X as it is written. The device meta, where a model shows its shapes, has no autocast."""
+    return nullcontext() if X.device.type == "meta" else torch.autocast(X.device.type, enabled=False)
 
 
 def dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
