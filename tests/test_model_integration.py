@@ -13,6 +13,7 @@ import torch
 from families import FAMILIES, VIT, assert_same_gradients, by_oracle, gap
 from oracles import FAST, MODEL_FAST, TOLERANCE
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import wellcond as wc
 from wellcond.graying import dct
@@ -96,7 +97,7 @@ def test_a_traced_model_takes_any_batch(monkeypatch):
     _, model = pair()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of checks that a trace leaves out
-        traced = torch.jit.trace(model.eval(), square(batch=4))
+        traced: Any = torch.jit.trace(model.eval(), square(batch=4))
     for batch in (1, 4, 7):
         images = square(batch=batch)
         assert gap(traced(images), model(images)) <= BAR
@@ -309,6 +310,33 @@ def test_shapes_on_the_device_meta(family, method):
     """As those who count operations or memory ask for them: no numbers, and no autocast."""
     _, model = pair(method, family)
     assert model.to("meta")(square(family).to("meta")).shape == (3, model.num_classes)
+
+
+def test_gradients_of_each_image_by_vmap():
+    plain, model = pair()
+    plain, model, images = plain.double(), model.double(), square().double()
+
+    def gradients(net, images):
+        def loss(parameters, image):
+            return torch.func.functional_call(net, parameters, (image[None],)).square().sum()
+
+        return torch.vmap(torch.func.grad(loss), (None, 0))(dict(net.named_parameters()), images)
+
+    got, want = gradients(model, images), gradients(plain, oracle(images))
+    for name in want:
+        assert gap(got[name], want[name]) <= TOLERANCE["float64"], name
+
+
+@by_method
+@pytest.mark.parametrize("size", [24, 128])  # products, and FFTs for the 1024 patches of 4 px
+def test_fake_tensors_leave_nothing_behind(size, method):
+    graying = wc.TokenGraying(4, method, EPSILON[method])
+    with FakeTensorMode():
+        assert graying(torch.randn(2, 3, size, size)).shape == (2, 3, size, size)
+    images = cases.images(2, 3, size, size)
+    assert gap(graying(images), by_oracle(images, 4, method, EPSILON[method])) <= BAR
+    with FakeTensorMode():
+        assert graying(torch.randn(2, 3, size, size)).shape == (2, 3, size, size)
 
 
 def test_training_goes_on_after_inference_mode():

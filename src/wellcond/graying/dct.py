@@ -52,7 +52,7 @@ def _half_grayed(X: Tensor, epsilon: float, rescale: Rescale, precision: str) ->
 def _in_pieces(f: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
     """f of a few matrices at a time on the CPU, where they then stay in the cache."""
     count = max(_CACHED // (X.shape[-2] * X.shape[-1]), 1)
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # and must take any batch
+    traced = torch.compiler.is_compiling() or torch._C._is_tracing()  # and must take any batch
     if X.device.type != "cpu" or traced or math.prod(X.shape[:-2]) <= count:
         return f(X)
     pieces = X.reshape(-1, *X.shape[-2:]).split(count)
@@ -184,8 +184,14 @@ def _constant(make: Callable[..., Tensor], n: int, dtype: torch.dtype, device: t
     While a graph is traced or captured it is made inside the graph, where it costs microseconds: what a graph makes
     must not be kept outside it.
     """
-    traced = torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
+    traced = torch.compiler.is_compiling() or _is_faked()
+    traced = traced or (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
     return (make if traced else functools.partial(_kept, make))(n, dtype, device)
+
+
+def _is_faked() -> bool:
+    """Inside FakeTensorMode? Tensors have shapes there, and no numbers that could be kept."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 @functools.lru_cache(maxsize=64)
