@@ -21,7 +21,9 @@ from wellcond.graying import dct
 BAR = TOLERANCE["float32"]
 EPSILON = {"svd": 0.6, "dct": 0.8}
 by_method = pytest.mark.parametrize("method", EPSILON)
-CONVMIXER, PVT, SWIN = (next(f for f in FAMILIES if f.name.startswith(n)) for n in ("conv", "pvt", "swin_"))
+CONVMIXER, PVT, SWIN, XCIT = (
+    next(f for f in FAMILIES if f.name.startswith(name)) for name in ("conv", "pvt", "swin_", "xcit")
+)
 
 
 def pair(method="dct", family=VIT, **options):
@@ -238,6 +240,17 @@ def test_wrappers_see_it():
         for a, b in zip(got(images), want(oracle(images)), strict=True):
             assert gap(a, b) <= BAR
         assert gap(torch.func.functional_call(model, dict(plain.state_dict()), (images,)), model(images)) == 0
+
+
+@pytest.mark.parametrize("family", [VIT, PVT, XCIT, CONVMIXER], ids=str)
+def test_features_by_torch_fx(family):
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    plain, model = pair(family=family)
+    images = square(family)
+    got, want = (create_feature_extractor(net, {"head": "logits"}) for net in (model, plain))
+    with torch.no_grad():
+        assert gap(got(images)["logits"], want(oracle(images, family=family))["logits"]) <= BAR
 
 
 @by_method

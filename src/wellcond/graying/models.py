@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn import functional
 
 from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct, without_autocast
@@ -91,6 +92,8 @@ class _Telling(_Changed):
     """timm's patch embedding, with reasons for images that do not fit."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Proxy):
+            return super().forward(x)  # type: ignore[misc]
         check_pixels(x)
         size, patch, fixed = self.img_size, self.patch_size, self.strict_img_size  # type: ignore[attr-defined]
         if not getattr(self, "dynamic_img_pad", False):  # Swin v2 CR has an embedding of its own, which never pads
@@ -107,6 +110,8 @@ class _Grayed(_Changed):
     graying: TokenGraying
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(x, Proxy):
+            return _as_one_node(self, x)
         return super().forward(self.graying(x), *args, **kwargs)  # type: ignore[misc]
 
     def extra_repr(self) -> str:
@@ -117,7 +122,9 @@ class _Grayed(_Changed):
 class _GrayedPatchConv(_Grayed):
     """A convolution with kernel = stride, as the linear map of patches that it is."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
+        if isinstance(x, Proxy):
+            return _as_one_node(self, x)
         g, weight, bias = self.graying, self.weight, self.bias  # type: ignore[attr-defined]
         check_pixels(x)
         if x.shape[1] != weight.shape[1]:
@@ -135,6 +142,12 @@ class _GrayedPatchConv(_Grayed):
             tokens = gray_tokens(tokens, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
         y = functional.linear(tokens, flat, bias)
         return y.mT.reshape(y.shape[0], weight.shape[0], *grid)
+
+
+def _as_one_node(module: Any, x: Proxy) -> Proxy:
+    """A module that torch.fx (`create_feature_extractor`) does not look into: graying asks more than a Proxy knows."""
+    tracer: Any = x.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
 
 
 def _is_linear_in_patches(reader: nn.Module) -> bool:
