@@ -181,6 +181,9 @@ def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
             return convs[0], convs[0].stride  # type: ignore[return-value]
         what = "a convolutional stem, which mixes pixels across patches," if stem is not None else "no patch embedding"
         raise ValueError(f"{name} has {what} and so no raw patch tokens to gray; {_REMEDY}")
+    paths = [path for path, _ in model.named_modules() if path.rsplit(".", 1)[-1] in names]
+    if len(paths) > 1:  # a student and its teacher: only one of them would be grayed
+        raise ValueError(f"{name} has {len(paths)} patch embeddings ({', '.join(paths)}); gray each model by itself")
     if hasattr(embed, "backbone"):
         stem = f"a convolutional stem ({type(embed.backbone).__name__})"
         raise ValueError(f"{name} is a hybrid: its patch embedding reads features of {stem}, not pixels; {_REMEDY}")
