@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+import warnings
 from typing import Any
 
 import cases
@@ -12,13 +13,17 @@ import torch
 from families import FAMILIES, VIT, assert_same_gradients, by_oracle, gap
 from oracles import FAST, MODEL_FAST, TOLERANCE
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import wellcond as wc
+from wellcond.graying import dct
 
 BAR = TOLERANCE["float32"]
 EPSILON = {"svd": 0.6, "dct": 0.8}
 by_method = pytest.mark.parametrize("method", EPSILON)
-CONVMIXER, PVT, SWIN = (next(f for f in FAMILIES if f.name.startswith(n)) for n in ("conv", "pvt", "swin_"))
+CONVMIXER, PVT, SWIN, XCIT = (
+    next(f for f in FAMILIES if f.name.startswith(name)) for name in ("conv", "pvt", "swin_", "xcit")
+)
 
 
 def pair(method="dct", family=VIT, **options):
@@ -88,6 +93,18 @@ def test_export_with_dynamic_batch(family):
             assert gap(exported(images), plain(oracle(images, family=family))) <= BAR
 
 
+def test_a_traced_model_takes_any_batch(monkeypatch):
+    """On the CPU a few matrices are grayed at a time, and a trace kept how many times."""
+    monkeypatch.setattr(dct, "_CACHED", 1)
+    _, model = pair()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of checks that a trace leaves out
+        traced: Any = torch.jit.trace(model.eval(), square(batch=4))
+    for batch in (1, 4, 7):
+        images = square(batch=batch)
+        assert gap(traced(images), model(images)) <= BAR
+
+
 def test_exported_file_stands_alone(tmp_path):
     _, model = pair()
     images = square()
@@ -96,6 +113,17 @@ def test_exported_file_stands_alone(tmp_path):
     torch.export.save(program, tmp_path / "model.pt2")
     with torch.no_grad():
         assert gap(torch.export.load(tmp_path / "model.pt2").module()(images), model(images)) <= BAR
+
+
+@pytest.mark.parametrize("rescale", [True, "contrast"])
+def test_an_exported_program_is_compiled_as_one_graph(rescale):
+    _, model = pair()
+    wc.gray(model, rescale=rescale)
+    images = square()
+    exported = torch.export.export(model, (images,)).module()
+    with torch.no_grad():
+        compiled = torch.compile(exported, fullgraph=True, backend="aot_eager")
+        assert gap(compiled(images), model(images)) <= BAR
 
 
 @by_method
@@ -214,6 +242,17 @@ def test_wrappers_see_it():
         assert gap(torch.func.functional_call(model, dict(plain.state_dict()), (images,)), model(images)) == 0
 
 
+@pytest.mark.parametrize("family", [VIT, PVT, XCIT, CONVMIXER], ids=str)
+def test_features_by_torch_fx(family):
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    plain, model = pair(family=family)
+    images = square(family)
+    got, want = (create_feature_extractor(net, {"head": "logits"}) for net in (model, plain))
+    with torch.no_grad():
+        assert gap(got(images)["logits"], want(oracle(images, family=family))["logits"]) <= BAR
+
+
 @by_method
 def test_ddp(method, tmp_path):
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
@@ -276,6 +315,41 @@ def test_a_padding_patch_embedding_still_pads():
     model = wc.gray(copy.deepcopy(plain), "dct", 1.0)
     images = torch.rand(1, 3, VIT.size + 1, VIT.size)
     assert gap(model(images), plain(images)) <= BAR
+
+
+@by_method
+@pytest.mark.parametrize("family", [VIT, PVT], ids=str)
+def test_shapes_on_the_device_meta(family, method):
+    """As those who count operations or memory ask for them: no numbers, and no autocast."""
+    _, model = pair(method, family)
+    assert model.to("meta")(square(family).to("meta")).shape == (3, model.num_classes)
+
+
+def test_gradients_of_each_image_by_vmap():
+    plain, model = pair()
+    plain, model, images = plain.double(), model.double(), square().double()
+
+    def gradients(net, images):
+        def loss(parameters, image):
+            return torch.func.functional_call(net, parameters, (image[None],)).square().sum()
+
+        return torch.vmap(torch.func.grad(loss), (None, 0))(dict(net.named_parameters()), images)
+
+    got, want = gradients(model, images), gradients(plain, oracle(images))
+    for name in want:
+        assert gap(got[name], want[name]) <= TOLERANCE["float64"], name
+
+
+@by_method
+@pytest.mark.parametrize("size", [24, 128])  # products, and FFTs for the 1024 patches of 4 px
+def test_fake_tensors_leave_nothing_behind(size, method):
+    graying = wc.TokenGraying(4, method, EPSILON[method])
+    with FakeTensorMode():
+        assert graying(torch.randn(2, 3, size, size)).shape == (2, 3, size, size)
+    images = cases.images(2, 3, size, size)
+    assert gap(graying(images), by_oracle(images, 4, method, EPSILON[method])) <= BAR
+    with FakeTensorMode():
+        assert graying(torch.randn(2, 3, size, size)).shape == (2, 3, size, size)
 
 
 def test_training_goes_on_after_inference_mode():

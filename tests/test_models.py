@@ -212,3 +212,11 @@ def test_models_without_a_patch_embedding_are_refused(name):
 def test_things_that_are_no_vision_model_are_refused():
     with pytest.raises(ValueError, match="Linear"):
         wc.gray(torch.nn.Linear(4, 4))
+
+
+def test_two_models_in_one_are_refused():
+    """The first would have been grayed alone, and the second not at all."""
+    both = torch.nn.ModuleDict({"student": VIT.create(), "teacher": torch.nn.Sequential(VIT.create())})
+    with pytest.raises(ValueError, match=r"student\.patch_embed, teacher\.0\.patch_embed.*each model by itself"):
+        wc.gray(both)
+    assert "Grayed" not in str(both)

@@ -12,6 +12,7 @@ they do round has no direction.
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -51,7 +52,8 @@ def _half_grayed(X: Tensor, epsilon: float, rescale: Rescale, precision: str) ->
 def _in_pieces(f: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
     """f of a few matrices at a time on the CPU, where they then stay in the cache."""
     count = max(_CACHED // (X.shape[-2] * X.shape[-1]), 1)
-    if X.device.type != "cpu" or torch.compiler.is_compiling() or math.prod(X.shape[:-2]) <= count:
+    traced = torch.compiler.is_compiling() or torch._C._is_tracing()  # and must take any batch
+    if X.device.type != "cpu" or traced or math.prod(X.shape[:-2]) <= count:
         return f(X)
     pieces = X.reshape(-1, *X.shape[-2:]).split(count)
     return torch.cat([f(piece) for piece in pieces]).reshape(X.shape)
@@ -149,7 +151,13 @@ def shrink(Z: Tensor, epsilon: float, rescale: Rescale, scale: float = 1.0) -> t
 
 def arithmetic(X: Tensor, precision: str) -> torch.dtype:
     """What to compute in: "exact" is float64 (float32 products may be run in TF32), "fast" at least float32."""
-    return torch.float64 if precision == "exact" else torch.promote_types(X.dtype, torch.float32)
+    # not torch.promote_types: an exported graph keeps that as a call, which torch.compile then refuses
+    return torch.float64 if precision == "exact" or X.dtype == torch.float64 else torch.float32
+
+
+def without_autocast(X: Tensor) -> AbstractContextManager:
+    """Arithmetic on X as it is written. The device meta, where a model shows its shapes, has no autocast."""
+    return nullcontext() if X.device.type == "meta" else torch.autocast(X.device.type, enabled=False)
 
 
 def dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -176,8 +184,14 @@ def _constant(make: Callable[..., Tensor], n: int, dtype: torch.dtype, device: t
     While a graph is traced or captured it is made inside the graph, where it costs microseconds: what a graph makes
     must not be kept outside it.
     """
-    traced = torch.compiler.is_compiling() or (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
+    traced = torch.compiler.is_compiling() or _is_faked()
+    traced = traced or (device.type == "cuda" and torch.cuda.is_current_stream_capturing())
     return (make if traced else functools.partial(_kept, make))(n, dtype, device)
+
+
+def _is_faked() -> bool:
+    """Inside FakeTensorMode? Tensors have shapes there, and no numbers that could be kept."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 @functools.lru_cache(maxsize=64)
@@ -190,4 +204,4 @@ def _kept(make: Callable[..., Tensor], n: int, dtype: torch.dtype, device: torch
 
 
 def frobenius(X: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(X.to(torch.promote_types(X.dtype, torch.float32)), dim=(-2, -1), keepdim=True)
+    return torch.linalg.vector_norm(X.to(arithmetic(X, "fast")), dim=(-2, -1), keepdim=True)

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn import functional
 
-from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct
+from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct, without_autocast
 from wellcond.graying.images import TokenGraying, check_divisible, check_pixels, unfold_patches
 from wellcond.graying.tokens import gray_tokens
 from wellcond.spectral import check_matrices
@@ -91,6 +92,8 @@ class _Telling(_Changed):
     """timm's patch embedding, with reasons for images that do not fit."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Proxy):
+            return super().forward(x)  # type: ignore[misc]
         check_pixels(x)
         size, patch, fixed = self.img_size, self.patch_size, self.strict_img_size  # type: ignore[attr-defined]
         if not getattr(self, "dynamic_img_pad", False):  # Swin v2 CR has an embedding of its own, which never pads
@@ -107,6 +110,8 @@ class _Grayed(_Changed):
     graying: TokenGraying
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(x, Proxy):
+            return _as_one_node(self, x)
         return super().forward(self.graying(x), *args, **kwargs)  # type: ignore[misc]
 
     def extra_repr(self) -> str:
@@ -117,7 +122,9 @@ class _Grayed(_Changed):
 class _GrayedPatchConv(_Grayed):
     """A convolution with kernel = stride, as the linear map of patches that it is."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
+        if isinstance(x, Proxy):
+            return _as_one_node(self, x)
         g, weight, bias = self.graying, self.weight, self.bias  # type: ignore[attr-defined]
         check_pixels(x)
         if x.shape[1] != weight.shape[1]:
@@ -127,14 +134,20 @@ class _GrayedPatchConv(_Grayed):
         flat = (weight.permute(0, 2, 3, 1) if g.order == "rows" else weight).reshape(weight.shape[0], -1)
         if g.method == "dct" and not (g.epsilon == 1 and g.rescale is not False) and x.numel():
             check_matrices(tokens, "images")
-            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+            with torch.no_grad(), without_autocast(x):
                 tokens = half_gray_dct(tokens, g.epsilon, g.rescale, g.precision)
-            with torch.autocast(x.device.type, enabled=False):
+            with without_autocast(x):
                 flat = cosines(flat.to(arithmetic(x, g.precision)), -1).to(weight.dtype)
         else:
             tokens = gray_tokens(tokens, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
         y = functional.linear(tokens, flat, bias)
         return y.mT.reshape(y.shape[0], weight.shape[0], *grid)
+
+
+def _as_one_node(module: Any, x: Proxy) -> Proxy:
+    """A module that torch.fx (`create_feature_extractor`) does not look into: graying asks more than a Proxy knows."""
+    tracer: Any = x.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
 
 
 def _is_linear_in_patches(reader: nn.Module) -> bool:
@@ -168,6 +181,9 @@ def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
             return convs[0], convs[0].stride  # type: ignore[return-value]
         what = "a convolutional stem, which mixes pixels across patches," if stem is not None else "no patch embedding"
         raise ValueError(f"{name} has {what} and so no raw patch tokens to gray; {_REMEDY}")
+    paths = [path for path, _ in model.named_modules() if path.rsplit(".", 1)[-1] in names]
+    if len(paths) > 1:  # a student and its teacher: only one of them would be grayed
+        raise ValueError(f"{name} has {len(paths)} patch embeddings ({', '.join(paths)}); gray each model by itself")
     if hasattr(embed, "backbone"):
         stem = f"a convolutional stem ({type(embed.backbone).__name__})"
         raise ValueError(f"{name} is a hybrid: its patch embedding reads features of {stem}, not pixels; {_REMEDY}")

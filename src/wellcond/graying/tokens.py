@@ -12,7 +12,7 @@ import numbers
 import torch
 from torch import Tensor
 
-from wellcond.graying.dct import Rescale, frobenius, gray_dct
+from wellcond.graying.dct import Rescale, frobenius, gray_dct, without_autocast
 from wellcond.spectral import check_matrices, check_precision, singular_power
 
 
@@ -46,7 +46,7 @@ def gray_tokens(
         raise ValueError("X requires a gradient, and graying passes none on; gray X.detach() instead")
     if (epsilon == 1 and rescale is not False) or X.numel() == 0:
         return X.clone()
-    with torch.no_grad(), torch.autocast(X.device.type, enabled=False):
+    with torch.no_grad(), without_autocast(X):
         if method == "svd":
             return _gray_svd(X, epsilon, str(rescale), precision)
         return gray_dct(X, epsilon, rescale, precision)

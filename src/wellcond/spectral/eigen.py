@@ -22,6 +22,8 @@ from collections import deque
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
+from torch._subclasses import FakeTensor
 
 from wellcond.spectral import team
 
@@ -90,6 +92,17 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 def all_finite(X: Tensor) -> bool:
     """Is every entry finite? A finite sum says yes in one pass without a copy; an overflow asks each entry."""
     return math.isfinite(X.sum().item()) or bool(X.isfinite().all())
+
+
+def is_readable(X: Tensor) -> bool:
+    """May Python ask for numbers of X? Not while it is traced, nor for fake tensors, nor inside vmap."""
+    if torch.compiler.is_compiling() or isinstance(X, FakeTensor):
+        return False
+    while is_functorch_wrapped_tensor(X):  # grad inside vmap wraps what vmap has wrapped
+        if is_batchedtensor(X):
+            return False
+        X = get_unwrapped(X)
+    return True
 
 
 def is_plain(X: Tensor) -> bool:
