@@ -7,6 +7,7 @@ import cases
 import numpy as np
 import oracles
 import pytest
+import scipy.linalg
 import torch
 from oracles import FAST, LOG_KAPPA, LOG_SIGMA, TOLERANCE
 
@@ -329,6 +330,53 @@ def test_the_error_estimate_is_honest_where_the_answer_is_known(shape, dtype):
     got, estimate = wc.spectral_map(X, lambda sigma: sigma, return_error=True)
     true = torch.linalg.matrix_norm((got - X).double()) / torch.linalg.matrix_norm(X.double())
     assert (true <= 4 * estimate).all() and (true <= estimate).double().mean() >= 0.9
+
+
+MAPS = {  # f, and what it makes of σ
+    "polar": (torch.ones_like, np.ones_like),
+    "inverse": (torch.reciprocal, np.reciprocal),
+    "rank one": (lambda sigma: sigma * (torch.arange(16) < 1), lambda sigma: sigma * (np.arange(16) < 1)),
+}
+
+
+@pytest.mark.parametrize("d", [16, 64])
+@pytest.mark.parametrize("bits", [10, 20, 30])
+@pytest.mark.parametrize("name", MAPS)
+def test_the_error_estimate_sees_vectors_turn(name, bits, d):
+    """A polar factor errs by eps κ and a cut by eps over a gap, though no f(σ) moves. Hadamard's matrices are exact."""
+    f, values = MAPS[name]
+    U, V = (scipy.linalg.hadamard(order)[:16] / math.sqrt(order) for order in (16, d))
+    sigma = np.array([1, 1 - 2.0**-bits, *2.0 ** -np.arange(1, 10), *[2.0**-bits] * 5])
+    got, estimate = wc.spectral_map(torch.from_numpy((U * sigma) @ V), f, return_error=True)
+    true = oracles.relative_error(got.numpy(), (U * values(sigma)) @ V)
+    assert true <= estimate.item() <= 1e3 * oracles.EPS64 * 2**bits
+
+
+@pytest.mark.parametrize("n", [3, 5, 7, 20])
+def test_the_error_estimate_of_small_float32_matrices_is_honest(n):
+    """Rounding of a few eps in X Xᵀ, which the root of a small side does not cover."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        sigma = np.append(np.ones(n - 1), 10 ** rng.uniform(-5, -4))
+        X = torch.from_numpy(oracles.prescribed(n, n, sigma, rng)[0]).float()
+        got, estimate = wc.spectral_map(X, torch.reciprocal, return_error=True)
+        assert oracles.relative_error(got.numpy(), np.linalg.inv(X.double().numpy()).T) <= estimate.item()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_the_error_estimate_of_the_largest_numbers_is_a_number(scale):
+    X = torch.randn(3, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    _, estimate = wc.spectral_map(X, torch.sqrt, return_error=True)
+    for Y, f in ((X * scale, torch.sqrt), (X, lambda sigma: scale * sigma.sqrt())):
+        torch.testing.assert_close(wc.spectral_map(Y, f, return_error=True)[1], estimate)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_values_that_are_not_finite_are_told_without_a_warning_before(dtype):
+    with pytest.raises(ValueError, match="f maps the singular value 1 to inf"):
+        wc.spectral_map(torch.eye(3, dtype=dtype), lambda sigma: sigma / 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wellcond.spectral import arithmetic, eigen, power
+from wellcond.spectral import arithmetic, eigen, errors, power
 from wellcond.spectral.arithmetic import Arithmetic, Values
 
 Precision = Literal["exact", "fast"]
 _LARGE = 2048
-_ROUNDED = 8  # units of eps₆₄ by which singular vectors and the products with them err, however small X is
+_ROUNDED = 8  # units of eps₆₄ by which products with singular vectors err, however small X is
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
@@ -117,28 +117,32 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     Singular values at or under the floor are left as they are: f would amplify rounding noise. `precision` is "exact"
     (at most 1e-5 in relative Frobenius norm and 1e-2 in each log σ for κ ≤ 1e5 and float32 input); for a general f
     "fast" takes the same path, a power of σ has a quicker one (`singular_power`).
-    With `return_error` also an estimate of the relative Frobenius error, (…): how far the result moves when every
-    singular value moves by the rounding of its decomposition, plus the rounding of the vectors and of the result.
+    With `return_error` also an estimate of the relative Frobenius error, (…): how far the result moves when its
+    decomposition errs, values and vectors (`errors.py`), plus the rounding of the products and of the result.
 
     >>> spectral_map(torch.diag(torch.tensor([4.0, 1.0])), torch.sqrt)
     tensor([[2., 0.],
             [0., 1.]])
     """
     check_precision(precision)
-    Y, sigma, kept, values, drift = _map(X, f)
-    _check_mapped(sigma, kept, values, X)
+    Y, sigma, kept, values = _map(X, f)
     if not return_error:
         return Y
-    xp = _module(sigma)
-    moved = xp.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - values, 0.0)
-    size = _length(xp.where(kept, values, sigma))
-    error = _length(moved) / xp.where(size > 0, size, 1.0)
+    xp, (n, d) = _module(sigma), X.shape[-2:]
+
+    def mapped(sigma: Values) -> Values:
+        return xp.where(kept, _values_of(f, sigma, X), sigma)
+
+    values = xp.where(kept, values, sigma)
+    if X.dtype == torch.float64:
+        error = errors.of_svd(mapped, values, sigma, n, d, xp)
+    else:
+        error = errors.of_gram(mapped, values, sigma * sigma, n, d, xp)
     return Y, _answer(error + _ROUNDED * _EPS64 + torch.finfo(X.dtype).eps / 2, X)
 
 
 def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
-    """(Y, σ, which are above the floor, f(σ), drift), all (B, m): drift(share) is f(σ) after the decomposition moved by
-    that share of its largest value."""
+    """(Y, σ, which are above the floor, f(σ)), the last three (B, m)."""
     use = _checked(X)
     return (_map_by_svd if X.dtype == torch.float64 else _map_by_gram)(X, f, use)
 
@@ -164,8 +168,9 @@ def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> Non
     if X.device.type != "cpu" or torch.compiler.is_compiling():
         return
     every = values.ravel()
-    if math.isfinite(every.dot(every)):  # the usual case, in one pass
-        return
+    with np.errstate(over="ignore"):
+        if math.isfinite(every.dot(every)):  # the usual case, in one pass
+            return
     wrong = kept & ~_module(sigma).isfinite(values)
     if wrong.any():
         at, got = float(sigma[wrong][0]), float(values[wrong][0])
@@ -173,31 +178,27 @@ def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> Non
 
 
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
-    """A true SVD; every σ drifts by a share of σ_max."""
+    """A true SVD."""
     flat, finite = _without_nan(X)
     U, sigma, Vh = use.svd(flat)
     kept, values = _kept(X, sigma), _values_of(f, sigma, X)
+    _check_mapped(sigma, kept, values, X)
     Y = use.join(U, values if kept is True else use.xp.where(kept, values, sigma), Vh, X)
     Y = Y if finite is None else torch.where(finite.reshape(*X.shape[:-2], 1, 1), Y, torch.nan)
-    return Y, sigma, kept, values, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
+    return Y, sigma, kept, values
 
 
 def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
-    """V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ; every σ² drifts by a share of σ_max²."""
+    """V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ."""
     xp, flat = use.xp, use.flat(X)
     eigenvalues, V = use.eigh(flat)
-    squares = _descending(eigenvalues)
-    sigma = squares**0.5
+    sigma = _descending(eigenvalues) ** 0.5
     kept = _kept(X, sigma)
     values = _values_of(f, sigma, X)
+    _check_mapped(sigma, kept, values, X)
     gain = values / sigma if kept is True else xp.where(kept, values / xp.where(kept, sigma, 1.0), 1.0)
     Y = use.rebuild(V, _turned(gain), flat, X)  # the columns of V ascend
-
-    def drift(share: float) -> Values:
-        moved = (squares + share * squares[..., :1]) ** 0.5
-        return _values_of(f, moved, X) * (sigma / xp.where(kept, moved, 1.0))
-
-    return Y, sigma, kept, values, drift
+    return Y, sigma, kept, values
 
 
 def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") -> tuple[Tensor, Tensor]:
