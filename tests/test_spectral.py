@@ -54,6 +54,16 @@ def test_condition_number_of_prescribed_spectra(case):
     assert (plain >= 1).all() and (log >= 0).all()
 
 
+@pytest.mark.parametrize(("n", "d"), [(49, 3072), (50, 4096), (3136, 48)])
+def test_condition_number_of_long_sides(n, d):
+    """Every σ but one alike: each entry of the diagonal is a long sum of squares, whose error the small one shows."""
+    rng = np.random.default_rng(0)
+    sigma = np.append(np.ones(min(n, d) - 1), 1.01e-6)
+    X = np.stack([oracles.prescribed(n, d, sigma, rng)[0] for _ in range(4)]).astype(np.float32)
+    got = wc.condition_number(torch.from_numpy(X), log=True).numpy()
+    assert np.abs(got - np.log(oracles.condition_number(X))).max() <= LOG_KAPPA
+
+
 @by_case
 def test_ranks(case):
     X = case.tensor()
