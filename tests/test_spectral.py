@@ -307,6 +307,23 @@ def test_numbers_of_what_is_differentiated_by_torch_func(name, shape):
     torch.testing.assert_close(torch.func.jvp(loss, (X,), (X,))[1], 2 * X.square().sum())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", [*FUNCTIONS, "spectral_map"])
+def test_numbers_inside_vmap(name, dtype):
+    """Where nobody can look at a number; NaN then stays inside its own matrix, as on a GPU."""
+    X = torch.randn(3, 2, 6, 9, dtype=dtype)
+
+    def measure(X: torch.Tensor) -> torch.Tensor:
+        return wc.spectral_map(X, torch.sqrt) if name == "spectral_map" else getattr(wc, name)(X)
+
+    torch.testing.assert_close(torch.vmap(measure)(X), measure(X))
+    torch.testing.assert_close(torch.vmap(torch.vmap(measure), in_dims=1, out_dims=1)(X), measure(X))
+    X[1, 0, 0, 0] = torch.nan
+    if name != "numerical_floor":
+        unknown = torch.vmap(measure)(X).isnan().reshape(6, -1).any(-1)
+        assert unknown.tolist() == [False, False, True, False, False, False]
+
+
 @pytest.mark.parametrize("shape", [(0, 6, 4), (1, 6, 4), (6, 4), (2, 0, 4, 6)], ids=str)
 def test_spectral_map_of_odd_batches(shape):
     X = torch.randn(*shape)

@@ -12,6 +12,7 @@ they do round has no direction.
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -150,6 +151,11 @@ def shrink(Z: Tensor, epsilon: float, rescale: Rescale, scale: float = 1.0) -> t
 def arithmetic(X: Tensor, precision: str) -> torch.dtype:
     """What to compute in: "exact" is float64 (float32 products may be run in TF32), "fast" at least float32."""
     return torch.float64 if precision == "exact" else torch.promote_types(X.dtype, torch.float32)
+
+
+def without_autocast(X: Tensor) -> AbstractContextManager[Any]:
+    """Inside, X is computed with as it is. The device "meta", shapes without numbers, knows no autocast."""
+    return nullcontext() if X.is_meta else torch.autocast(X.device.type, enabled=False)
 
 
 def dct_basis(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct
+from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct, without_autocast
 from wellcond.graying.images import TokenGraying, check_divisible, check_pixels, unfold_patches
 from wellcond.graying.tokens import gray_tokens
 from wellcond.spectral import check_matrices
@@ -127,9 +127,9 @@ class _GrayedPatchConv(_Grayed):
         flat = (weight.permute(0, 2, 3, 1) if g.order == "rows" else weight).reshape(weight.shape[0], -1)
         if g.method == "dct" and not (g.epsilon == 1 and g.rescale is not False) and x.numel():
             check_matrices(tokens, "images")
-            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+            with torch.no_grad(), without_autocast(x):
                 tokens = half_gray_dct(tokens, g.epsilon, g.rescale, g.precision)
-            with torch.autocast(x.device.type, enabled=False):
+            with without_autocast(x):
                 flat = cosines(flat.to(arithmetic(x, g.precision)), -1).to(weight.dtype)
         else:
             tokens = gray_tokens(tokens, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)

@@ -8,11 +8,12 @@ the algorithm to the letter. Graying has no parameters and passes no gradient.
 """
 
 import numbers
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from wellcond.graying.dct import Rescale, frobenius, gray_dct
+from wellcond.graying.dct import Rescale, frobenius, gray_dct, without_autocast
 from wellcond.spectral import check_matrices, check_precision, singular_power
 
 
@@ -46,7 +47,7 @@ def gray_tokens(
         raise ValueError("X requires a gradient, and graying passes none on; gray X.detach() instead")
     if (epsilon == 1 and rescale is not False) or X.numel() == 0:
         return X.clone()
-    with torch.no_grad(), torch.autocast(X.device.type, enabled=False):
+    with torch.no_grad(), without_autocast(X):
         if method == "svd":
             return _gray_svd(X, epsilon, str(rescale), precision)
         return gray_dct(X, epsilon, rescale, precision)
@@ -67,6 +68,11 @@ def _gray_svd(X: Tensor, epsilon: float, rescale: str, precision: str) -> Tensor
 @_gray_svd.register_fake
 def _(X: Tensor, epsilon: float, rescale: str, precision: str) -> Tensor:
     return torch.empty_like(X, memory_format=torch.contiguous_format)
+
+
+@_gray_svd.register_vmap
+def _(_, in_dims: tuple, X: Tensor, *settings: Any) -> tuple[Tensor, int]:
+    return _gray_svd(X.movedim(in_dims[0], 0), *settings), 0
 
 
 def check_settings(method: str, epsilon: float, rescale: Rescale, precision: str) -> None:

@@ -167,7 +167,7 @@ def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Value
 
 def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> None:
     """ValueError where f of a singular value above the floor is not finite; only on the CPU, as in `_check_entries`."""
-    if X.device.type != "cpu" or torch.compiler.is_compiling():
+    if X.device.type != "cpu" or eigen.is_hidden(X):
         return
     every = values.ravel()
     with np.errstate(over="ignore"):
@@ -261,7 +261,7 @@ def _check_shape(X: Tensor, name: str) -> None:
 
 
 def _check_entries(X: Tensor, name: str) -> None:
-    if X.device.type == "cpu" and not torch.compiler.is_compiling() and not eigen.all_finite(X):
+    if X.device.type == "cpu" and not eigen.is_hidden(X) and not eigen.all_finite(X):
         raise arithmetic.not_finite(name)
 
 
@@ -271,7 +271,7 @@ def _without_nan(X: Tensor) -> tuple[Tensor, Tensor | None]:
     None instead where all are: on the CPU others were refused.
     """
     flat = arithmetic.stacked(X)
-    if X.device.type == "cpu":
+    if X.device.type == "cpu" and not eigen.is_hidden(X):
         return flat, None
     finite = flat.isfinite().all(-1).all(-1)[..., None, None]
     return torch.where(finite, flat, 0.0), finite

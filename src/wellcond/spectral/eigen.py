@@ -22,6 +22,7 @@ from collections import deque
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 
 from wellcond.spectral import team
 
@@ -75,7 +76,7 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     n, batch = A.shape[-1], A.shape[:-2]
     if A.numel() == 0:
         return A.new_empty(*batch, n), A.new_empty(A.shape) if vectors else None
-    if A.device.type == "cpu" and all_finite(A):
+    if A.device.type == "cpu" and not is_hidden(A) and all_finite(A):
         return _by_torch(A, vectors)
     # LAPACK raises on NaN and cuSOLVER may spin on it: such a matrix is solved as zero and answered with NaN.
     finite = A.isfinite().all(-1).all(-1)[..., None]
@@ -90,6 +91,17 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 def all_finite(X: Tensor) -> bool:
     """Is every entry finite? A finite sum says yes in one pass without a copy; an overflow asks each entry."""
     return math.isfinite(X.sum().item()) or bool(X.isfinite().all())
+
+
+def is_hidden(X: Tensor) -> bool:
+    """May nobody look at a number of X? So it is while a graph is traced and inside `torch.vmap`."""
+    if torch.compiler.is_compiling():
+        return True
+    while torch._C._are_functorch_transforms_active() and is_functorch_wrapped_tensor(X):
+        if is_batchedtensor(X):
+            return True
+        X = get_unwrapped(X)
+    return False
 
 
 def is_plain(X: Tensor) -> bool:
