@@ -40,11 +40,16 @@ def gray_tokens(
     tensor([[100.,   0.],
             [  0.,  10.]])
     """
+    return grayed(X, "X", method, epsilon, rescale, precision)
+
+
+def grayed(X: Tensor, name: str, method: str, epsilon: float, rescale: Rescale, precision: str) -> Tensor:
+    """`gray_tokens` of what a message calls `name`."""
     check_settings(method, epsilon, rescale, precision)
-    check_matrices(X)
+    check_matrices(X, name)
     epsilon = float(epsilon)
     if X.requires_grad and torch.is_grad_enabled():
-        raise ValueError("X requires a gradient, and graying passes none on; gray X.detach() instead")
+        raise ValueError(f"{name} requires a gradient, and graying passes none on; gray {name}.detach() instead")
     if (epsilon == 1 and rescale is not False) or X.numel() == 0:
         return X.clone()
     with torch.no_grad(), without_autocast(X):

@@ -151,6 +151,8 @@ def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
 
 def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Values:
     """f(σ) for σ (B, m), which f sees as (…, m); another shape would be broadcast silently."""
+    if not callable(f):
+        raise ValueError(f"f={f!r} is no function; pass one that maps singular values, e.g. torch.sqrt")
     given = _tensor(sigma.clone() if isinstance(sigma, Tensor) else sigma.copy(), X)  # f may write on it
     values = f(given)
     if not isinstance(values, Tensor) or values.shape != given.shape or values.is_complex():
@@ -246,6 +248,8 @@ def check_matrices(X: Tensor, name: str = "X") -> None:
 def _check_shape(X: Tensor, name: str) -> None:
     if not isinstance(X, Tensor):
         raise ValueError(f"{name} is a {type(X).__name__}; pass a torch.Tensor (…, n, d), e.g. torch.as_tensor({name})")
+    if X.is_nested:  # its shape cannot be asked for
+        raise ValueError(f"{name} is nested; pass its matrices one by one, or those of one shape stacked")
     if X.layout is not torch.strided:
         raise ValueError(f"{name} is {X.layout}; pass {name}.to_dense()")
     if X.ndim < 2:

@@ -129,7 +129,8 @@ BOTH = Arithmetic(
 
 
 def not_finite(name: str) -> ValueError:
-    return ValueError(f"{name} holds NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})")
+    hold = "hold" if name.endswith("s") else "holds"
+    return ValueError(f"{name} {hold} NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})")
 
 
 def _small_flat(X: Tensor) -> np.ndarray:
