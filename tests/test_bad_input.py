@@ -76,6 +76,13 @@ def test_tokens_of_eight_bits(function):
 
 
 @by_function
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tokens(function):
+    with pytest.raises(ValueError, match="X is nested; pass its matrices one by one"):
+        function(torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)]))
+
+
+@by_function
 @pytest.mark.filterwarnings("error")  # the error says it all
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_tokens_that_are_not_finite(function, value):
@@ -108,6 +115,25 @@ class TestImages:
         images = torch.randn(3, 3, 8, 8)
         images[1, 2, 3, 4] = value
         with pytest.raises(ValueError, match=r"(?i)nan|inf|finite"):
+            wc.TokenGraying(4, method)(images)
+
+    def test_messages_speak_of_images(self, method):
+        model = wc.gray(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1), method)
+        for look in (wc.TokenGraying(4, method), model):
+            with pytest.raises(ValueError, match=r"images hold NaN or inf; .*nan_to_num\(images\)"):
+                look(torch.full((1, 3, 32, 32), math.nan))
+
+    @pytest.mark.parametrize(
+        ("images", "said"),
+        [
+            (torch.zeros(1, 3, 8, 8).numpy(), r"images are a ndarray; pass a torch.Tensor \(batch, channels"),
+            ([[1.0]], "images are a list; pass a torch.Tensor"),
+            (torch.zeros(1, 3, 8, 8).to_sparse(), r"images are torch.sparse_coo; pass images.to_dense\(\)"),
+        ],
+        ids=["numpy", "list", "sparse"],
+    )
+    def test_what_is_no_tensor_of_pixels(self, method, images, said):
+        with pytest.raises(ValueError, match=said):
             wc.TokenGraying(4, method)(images)
 
     def test_channels_that_the_model_does_not_take(self, method):
@@ -145,6 +171,9 @@ def test_patches():
         unfold_patches(images[0], 2)  # (3, 10, 12): the shape is quoted
     with pytest.raises(ValueError, match=r"29|30"):
         fold_patches(torch.randn(1, 29, 12), (3, 10, 12), 2)
+    for shape in (None, (10, 12), (1, 3, 10, 12), (3.0, 10, 12), (3, -10, -12), "photo"):
+        with pytest.raises(ValueError, match=r"image_shape=.*use \(channels, height, width\)"):
+            fold_patches(torch.randn(1, 30, 12), shape, 2)  # pyright: ignore[reportArgumentType]
     for patch in (0, -2, (2, 0)):
         with pytest.raises(ValueError, match="patch_size"):
             wc.TokenGraying(patch)(images)
@@ -164,6 +193,11 @@ def test_rescale_is_a_bool_or_contrast(rescale):
 def test_a_map_of_another_shape_is_refused(f, dtype):
     with pytest.raises(ValueError, match="f returned"):
         wc.spectral_map(TOKENS.to(dtype), f)
+
+
+def test_a_map_is_a_function():
+    with pytest.raises(ValueError, match="is no function; pass one that maps singular values"):
+        wc.spectral_map(TOKENS, 0.5)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 @pytest.mark.parametrize("call", [wc.gray, wc.cut_skips])

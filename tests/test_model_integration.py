@@ -81,6 +81,32 @@ def test_compiled_svd_runs():
     assert gap(got, plain(oracle(images, "svd"))) <= BAR
 
 
+@by_method
+@pytest.mark.parametrize("family", [VIT, SWIN], ids=str)
+def test_shapes_without_numbers(family, method):
+    """On the device "meta", where sizes and costs of models are counted."""
+    model = wc.gray(family.create(), method, 0.8).to("meta")
+    assert model(square(family).to("meta")).shape == (3, 5)
+
+
+@by_method
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_of_each_image_by_torch_func(method):
+    _, model = pair(method)
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+
+    def loss(weights, image):
+        return torch.func.functional_call(model, weights, (image[None],)).square().sum()
+
+    images = square()
+    found = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, images)
+    for index, image in enumerate(images):
+        model.zero_grad()
+        model(image[None]).square().sum().backward()
+        for name, weight in model.named_parameters():
+            torch.testing.assert_close(found[name][index], weight.grad, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("family", [VIT, PVT], ids=str)
 def test_export_with_dynamic_batch(family):
     plain, model = pair(family=family)

@@ -7,6 +7,7 @@ import cases
 import numpy as np
 import oracles
 import pytest
+import scipy.linalg
 import torch
 from oracles import FAST, LOG_KAPPA, LOG_SIGMA, TOLERANCE
 
@@ -51,6 +52,16 @@ def test_condition_number_of_prescribed_spectra(case):
     assert np.abs(log.numpy() - np.log(want)).max() <= LOG_KAPPA
     np.testing.assert_allclose(plain.numpy(), np.exp(log.double().numpy()), rtol=1e-4)
     assert (plain >= 1).all() and (log >= 0).all()
+
+
+@pytest.mark.parametrize(("n", "d"), [(49, 3072), (50, 4096), (3136, 48)])
+def test_condition_number_of_long_sides(n, d):
+    """Every σ but one alike: each entry of the diagonal is a long sum of squares, whose error the small one shows."""
+    rng = np.random.default_rng(0)
+    sigma = np.append(np.ones(min(n, d) - 1), 1.01e-6)
+    X = np.stack([oracles.prescribed(n, d, sigma, rng)[0] for _ in range(4)]).astype(np.float32)
+    got = wc.condition_number(torch.from_numpy(X), log=True).numpy()
+    assert np.abs(got - np.log(oracles.condition_number(X))).max() <= LOG_KAPPA
 
 
 @by_case
@@ -296,6 +307,23 @@ def test_numbers_of_what_is_differentiated_by_torch_func(name, shape):
     torch.testing.assert_close(torch.func.jvp(loss, (X,), (X,))[1], 2 * X.square().sum())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", [*FUNCTIONS, "spectral_map"])
+def test_numbers_inside_vmap(name, dtype):
+    """Where nobody can look at a number; NaN then stays inside its own matrix, as on a GPU."""
+    X = torch.randn(3, 2, 6, 9, dtype=dtype)
+
+    def measure(X: torch.Tensor) -> torch.Tensor:
+        return wc.spectral_map(X, torch.sqrt) if name == "spectral_map" else getattr(wc, name)(X)
+
+    torch.testing.assert_close(torch.vmap(measure)(X), measure(X))
+    torch.testing.assert_close(torch.vmap(torch.vmap(measure), in_dims=1, out_dims=1)(X), measure(X))
+    X[1, 0, 0, 0] = torch.nan
+    if name != "numerical_floor":
+        unknown = torch.vmap(measure)(X).isnan().reshape(6, -1).any(-1)
+        assert unknown.tolist() == [False, False, True, False, False, False]
+
+
 @pytest.mark.parametrize("shape", [(0, 6, 4), (1, 6, 4), (6, 4), (2, 0, 4, 6)], ids=str)
 def test_spectral_map_of_odd_batches(shape):
     X = torch.randn(*shape)
@@ -329,6 +357,53 @@ def test_the_error_estimate_is_honest_where_the_answer_is_known(shape, dtype):
     got, estimate = wc.spectral_map(X, lambda sigma: sigma, return_error=True)
     true = torch.linalg.matrix_norm((got - X).double()) / torch.linalg.matrix_norm(X.double())
     assert (true <= 4 * estimate).all() and (true <= estimate).double().mean() >= 0.9
+
+
+MAPS = {  # f, and what it makes of σ
+    "polar": (torch.ones_like, np.ones_like),
+    "inverse": (torch.reciprocal, np.reciprocal),
+    "rank one": (lambda sigma: sigma * (torch.arange(16) < 1), lambda sigma: sigma * (np.arange(16) < 1)),
+}
+
+
+@pytest.mark.parametrize("d", [16, 64])
+@pytest.mark.parametrize("bits", [10, 20, 30])
+@pytest.mark.parametrize("name", MAPS)
+def test_the_error_estimate_sees_vectors_turn(name, bits, d):
+    """A polar factor errs by eps κ and a cut by eps over a gap, though no f(σ) moves. Hadamard's matrices are exact."""
+    f, values = MAPS[name]
+    U, V = (scipy.linalg.hadamard(order)[:16] / math.sqrt(order) for order in (16, d))
+    sigma = np.array([1, 1 - 2.0**-bits, *2.0 ** -np.arange(1, 10), *[2.0**-bits] * 5])
+    got, estimate = wc.spectral_map(torch.from_numpy((U * sigma) @ V), f, return_error=True)
+    true = oracles.relative_error(got.numpy(), (U * values(sigma)) @ V)
+    assert true <= estimate.item() <= 1e3 * oracles.EPS64 * 2**bits
+
+
+@pytest.mark.parametrize("n", [3, 5, 7, 20])
+def test_the_error_estimate_of_small_float32_matrices_is_honest(n):
+    """Rounding of a few eps in X Xᵀ, which the root of a small side does not cover."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        sigma = np.append(np.ones(n - 1), 10 ** rng.uniform(-5, -4))
+        X = torch.from_numpy(oracles.prescribed(n, n, sigma, rng)[0]).float()
+        got, estimate = wc.spectral_map(X, torch.reciprocal, return_error=True)
+        assert oracles.relative_error(got.numpy(), np.linalg.inv(X.double().numpy()).T) <= estimate.item()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_the_error_estimate_of_the_largest_numbers_is_a_number(scale):
+    X = torch.randn(3, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    _, estimate = wc.spectral_map(X, torch.sqrt, return_error=True)
+    for Y, f in ((X * scale, torch.sqrt), (X, lambda sigma: scale * sigma.sqrt())):
+        torch.testing.assert_close(wc.spectral_map(Y, f, return_error=True)[1], estimate)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_values_that_are_not_finite_are_told_without_a_warning_before(dtype):
+    with pytest.raises(ValueError, match="f maps the singular value 1 to inf"):
+        wc.spectral_map(torch.eye(3, dtype=dtype), lambda sigma: sigma / 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

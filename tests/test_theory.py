@@ -322,3 +322,20 @@ def test_lemma_1_moments_of_the_logits():
     near = cosine * x + math.sqrt(1 - cosine**2) * y
     mean = ((x @ W) * near).sum(1).mean() / math.sqrt(width)
     assert mean == pytest.approx(cosine * np.trace(W) / math.sqrt(width), abs=5 * error)
+
+
+@pytest.mark.parametrize("cosine", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize(("margin", "fewest", "most"), [(0.25, 0, 0.4), (2.0, 0.98, 1)])
+def test_lemma_1_says_when_the_diagonal_leads(margin, fewest, most, cosine):
+    """(1 − cos) Tr(W) over ‖W‖_F √(2 ln n): well above 1 each row leads on the diagonal, well under not."""
+    rng = np.random.default_rng(0)
+    n, d = 64, 768
+    noise = rng.standard_normal((d, d))
+    noise -= np.trace(noise) / d * np.eye(d)
+    share = margin * math.sqrt(2 * math.log(n)) / (1 - cosine) / math.sqrt(d)  # of W's norm in its diagonal
+    W = math.sqrt(1 - share**2) * noise / np.linalg.norm(noise) + share * np.eye(d) / math.sqrt(d)
+    assert (1 - cosine) * np.trace(W) / np.linalg.norm(W) == pytest.approx(margin * math.sqrt(2 * math.log(n)))
+    x = math.sqrt(cosine) * rng.standard_normal(d) + math.sqrt(1 - cosine) * rng.standard_normal((n, d))
+    x *= math.sqrt(d) / np.linalg.norm(x, axis=1, keepdims=True)
+    leads = (x @ W @ x.T).argmax(1) == np.arange(n)
+    assert fewest <= leads.mean() <= most

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.graying.dct import Rescale
-from wellcond.graying.tokens import check_settings, gray_tokens
+from wellcond.graying.tokens import check_settings, grayed
 
 
 def unfold_patches(images: Tensor, patch_size: int | tuple[int, int], order: str = "rows") -> Tensor:
@@ -38,7 +38,7 @@ def fold_patches(
     """Patch matrices (B, n, p·p·C) → images (B, C, H, W), image_shape = (C, H, W); undoes `unfold_patches`."""
     p, q = _pair(patch_size)
     check_order(order)
-    C, H, W = image_shape
+    C, H, W = _image_shape(image_shape)
     expected = ((H // p) * (W // q), p * q * C)
     if tokens.ndim != 3 or tuple(tokens.shape[1:]) != expected or H % p or W % q:
         raise ValueError(
@@ -86,9 +86,9 @@ class TokenGraying(nn.Module):
         order = self.order if self.method == "dct" else "channels"
         tokens = unfold_patches(images, self.patch_size, order)
         # half precision is lifted before the arithmetic and lowered once, after it
-        grayed = gray_tokens(tokens, self.method, self.epsilon, rescale=self.rescale, precision=self.precision)
+        tokens = grayed(tokens, "images", self.method, self.epsilon, self.rescale, self.precision)
         _, C, H, W = images.shape
-        out = fold_patches(grayed, (C, H, W), self.patch_size, order)
+        out = fold_patches(tokens, (C, H, W), self.patch_size, order)
         if not images.is_contiguous() and images.is_contiguous(memory_format=torch.channels_last):
             out = out.contiguous(memory_format=torch.channels_last)
         return out
@@ -101,9 +101,13 @@ class TokenGraying(nn.Module):
 
 
 def check_pixels(images: Tensor) -> None:
-    if not isinstance(images, Tensor) or images.ndim != 4:
-        shape = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-        raise ValueError(f"images have shape {shape}; expected (batch, channels, height, width)")
+    expected = "(batch, channels, height, width)"
+    if not isinstance(images, Tensor):
+        raise ValueError(f"images are a {type(images).__name__}; pass a torch.Tensor {expected}")
+    if images.layout is not torch.strided:
+        raise ValueError(f"images are {images.layout}; pass images.to_dense()")
+    if images.ndim != 4 or not images.shape[1]:
+        raise ValueError(f"images have shape {tuple(images.shape)}; expected {expected}")
     if not images.is_floating_point():
         raise ValueError(f"images have dtype {images.dtype}; normalise them first, e.g. (images / 255 - mean) / std")
     if images.requires_grad and torch.is_grad_enabled():
@@ -133,3 +137,10 @@ def _pair(patch_size: int | tuple[int, int]) -> tuple[int, int]:
     if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
         raise ValueError(f"patch_size={patch_size!r} is no patch; use a positive integer or a pair of them")
     return pair
+
+
+def _image_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    sides = tuple(shape) if isinstance(shape, (tuple, list)) else ()
+    if len(sides) != 3 or not all(isinstance(side, (int, torch.SymInt)) and side > 0 for side in sides):
+        raise ValueError(f"image_shape={shape!r} is no shape of an image; use (channels, height, width)")
+    return sides

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct, without_autocast
 from wellcond.graying.images import TokenGraying, check_divisible, check_pixels, unfold_patches
-from wellcond.graying.tokens import gray_tokens
+from wellcond.graying.tokens import grayed
 from wellcond.spectral import check_matrices
 from wellcond.subclassing import InFront, subclass
 
@@ -139,7 +139,7 @@ class _GrayedPatchConv(_Grayed):
             with without_autocast(x):
                 flat = cosines(flat.to(arithmetic(x, g.precision)), -1).to(weight.dtype)
         else:
-            tokens = gray_tokens(tokens, g.method, g.epsilon, rescale=g.rescale, precision=g.precision)
+            tokens = grayed(tokens, "images", g.method, g.epsilon, g.rescale, g.precision)
         y = functional.linear(tokens, flat, bias)
         return y.mT.reshape(y.shape[0], weight.shape[0], *grid)
 

@@ -6,7 +6,8 @@ X is (…, n, d): batches of n tokens of width d. What is computed with what:
 |------------------|----------------------------------------------|---------------------------------------------------|
 | float64          | true SVD                                     | eps₆₄ · max(n, d) · σ_max                         |
 | float32 and less | float64 Gram matrix of the smaller side,     | √(eps₆₄ · max(n, d)) · σ_max, about 4e-7 σ_max,   |
-|                  | symmetric eigensolver (`eigen.py`)           | or the rounding of the float32 input if larger    |
+|                  | symmetric eigensolver (`eigen.py`); on the   | or the rounding of the float32 input if larger    |
+|                  | CPU σ of κ > 3e5 by a true SVD               |                                                   |
 
 Squaring a float32 matrix in float32 would lose every σ under √eps₃₂ σ_max = 3e-4 σ_max, many of a photograph's;
 in float64 it loses nothing that float32 input can hold. This package is the only one that knows eigensolvers.
@@ -22,12 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wellcond.spectral import arithmetic, eigen, power
+from wellcond.spectral import arithmetic, eigen, errors, power
 from wellcond.spectral.arithmetic import Arithmetic, Values
 
 Precision = Literal["exact", "fast"]
 _LARGE = 2048
-_ROUNDED = 8  # units of eps₆₄ by which singular vectors and the products with them err, however small X is
+_STEEP = 1 / 3e5  # σ_min / σ_max under which a Gram matrix may not tell log κ to 1e-3
+_ROUNDED = 8  # units of eps₆₄ by which products with singular vectors err, however small X is
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _EPS32, _EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
@@ -117,34 +119,40 @@ def spectral_map(X, f, precision: Precision = "exact", return_error: bool = Fals
     Singular values at or under the floor are left as they are: f would amplify rounding noise. `precision` is "exact"
     (at most 1e-5 in relative Frobenius norm and 1e-2 in each log σ for κ ≤ 1e5 and float32 input); for a general f
     "fast" takes the same path, a power of σ has a quicker one (`singular_power`).
-    With `return_error` also an estimate of the relative Frobenius error, (…): how far the result moves when every
-    singular value moves by the rounding of its decomposition, plus the rounding of the vectors and of the result.
+    With `return_error` also an estimate of the relative Frobenius error, (…): how far the result moves when its
+    decomposition errs, values and vectors (`errors.py`), plus the rounding of the products and of the result.
 
     >>> spectral_map(torch.diag(torch.tensor([4.0, 1.0])), torch.sqrt)
     tensor([[2., 0.],
             [0., 1.]])
     """
     check_precision(precision)
-    Y, sigma, kept, values, drift = _map(X, f)
-    _check_mapped(sigma, kept, values, X)
+    Y, sigma, kept, values = _map(X, f)
     if not return_error:
         return Y
-    xp = _module(sigma)
-    moved = xp.where(kept, drift(_EPS64 * math.sqrt(max(X.shape[-2:]))) - values, 0.0)
-    size = _length(xp.where(kept, values, sigma))
-    error = _length(moved) / xp.where(size > 0, size, 1.0)
+    xp, (n, d) = _module(sigma), X.shape[-2:]
+
+    def mapped(sigma: Values) -> Values:
+        return xp.where(kept, _values_of(f, sigma, X), sigma)
+
+    values = xp.where(kept, values, sigma)
+    if X.dtype == torch.float64:
+        error = errors.of_svd(mapped, values, sigma, n, d, xp)
+    else:
+        error = errors.of_gram(mapped, values, sigma * sigma, n, d, xp)
     return Y, _answer(error + _ROUNDED * _EPS64 + torch.finfo(X.dtype).eps / 2, X)
 
 
 def _map(X: Tensor, f: Callable[[Tensor], Tensor]):
-    """(Y, σ, which are above the floor, f(σ), drift), all (B, m): drift(share) is f(σ) after the decomposition moved by
-    that share of its largest value."""
+    """(Y, σ, which are above the floor, f(σ)), the last three (B, m)."""
     use = _checked(X)
     return (_map_by_svd if X.dtype == torch.float64 else _map_by_gram)(X, f, use)
 
 
 def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Values:
     """f(σ) for σ (B, m), which f sees as (…, m); another shape would be broadcast silently."""
+    if not callable(f):
+        raise ValueError(f"f={f!r} is no function; pass one that maps singular values, e.g. torch.sqrt")
     given = _tensor(sigma.clone() if isinstance(sigma, Tensor) else sigma.copy(), X)  # f may write on it
     values = f(given)
     if not isinstance(values, Tensor) or values.shape != given.shape or values.is_complex():
@@ -161,11 +169,12 @@ def _values_of(f: Callable[[Tensor], Tensor], sigma: Values, X: Tensor) -> Value
 
 def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> None:
     """ValueError where f of a singular value above the floor is not finite; only on the CPU, as in `_check_entries`."""
-    if X.device.type != "cpu" or torch.compiler.is_compiling():
+    if X.device.type != "cpu" or not eigen.is_readable(X):
         return
     every = values.ravel()
-    if math.isfinite(every.dot(every)):  # the usual case, in one pass
-        return
+    with np.errstate(over="ignore"):
+        if math.isfinite(every.dot(every)):  # the usual case, in one pass
+            return
     wrong = kept & ~_module(sigma).isfinite(values)
     if wrong.any():
         at, got = float(sigma[wrong][0]), float(values[wrong][0])
@@ -173,31 +182,27 @@ def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> Non
 
 
 def _map_by_svd(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
-    """A true SVD; every σ drifts by a share of σ_max."""
+    """A true SVD."""
     flat, finite = _without_nan(X)
     U, sigma, Vh = use.svd(flat)
     kept, values = _kept(X, sigma), _values_of(f, sigma, X)
+    _check_mapped(sigma, kept, values, X)
     Y = use.join(U, values if kept is True else use.xp.where(kept, values, sigma), Vh, X)
     Y = Y if finite is None else torch.where(finite.reshape(*X.shape[:-2], 1, 1), Y, torch.nan)
-    return Y, sigma, kept, values, lambda share: _values_of(f, sigma + share * sigma[..., :1], X)
+    return Y, sigma, kept, values
 
 
 def _map_by_gram(X: Tensor, f: Callable[[Tensor], Tensor], use: Arithmetic):
-    """V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ; every σ² drifts by a share of σ_max²."""
+    """V [f(σ)/σ] Vᵀ X with X Xᵀ = V Σ² Vᵀ."""
     xp, flat = use.xp, use.flat(X)
     eigenvalues, V = use.eigh(flat)
-    squares = _descending(eigenvalues)
-    sigma = squares**0.5
+    sigma = _descending(eigenvalues) ** 0.5
     kept = _kept(X, sigma)
     values = _values_of(f, sigma, X)
+    _check_mapped(sigma, kept, values, X)
     gain = values / sigma if kept is True else xp.where(kept, values / xp.where(kept, sigma, 1.0), 1.0)
     Y = use.rebuild(V, _turned(gain), flat, X)  # the columns of V ascend
-
-    def drift(share: float) -> Values:
-        moved = (squares + share * squares[..., :1]) ** 0.5
-        return _values_of(f, moved, X) * (sigma / xp.where(kept, moved, 1.0))
-
-    return Y, sigma, kept, values, drift
+    return Y, sigma, kept, values
 
 
 def singular_power(X: Tensor, epsilon: float, precision: Precision = "exact") -> tuple[Tensor, Tensor]:
@@ -243,6 +248,8 @@ def check_matrices(X: Tensor, name: str = "X") -> None:
 def _check_shape(X: Tensor, name: str) -> None:
     if not isinstance(X, Tensor):
         raise ValueError(f"{name} is a {type(X).__name__}; pass a torch.Tensor (…, n, d), e.g. torch.as_tensor({name})")
+    if X.is_nested:  # its shape cannot be asked for
+        raise ValueError(f"{name} is nested; pass its matrices one by one, or those of one shape stacked")
     if X.layout is not torch.strided:
         raise ValueError(f"{name} is {X.layout}; pass {name}.to_dense()")
     if X.ndim < 2:
@@ -268,7 +275,7 @@ def _without_nan(X: Tensor) -> tuple[Tensor, Tensor | None]:
     None instead where all are: on the CPU others were refused.
     """
     flat = arithmetic.stacked(X)
-    if X.device.type == "cpu":
+    if X.device.type == "cpu" and eigen.is_readable(X):
         return flat, None
     finite = flat.isfinite().all(-1).all(-1)[..., None, None]
     return torch.where(finite, flat, 0.0), finite
@@ -291,13 +298,27 @@ def _singular(X: Tensor, use: Arithmetic | None = None) -> Values:
     """
     use = use or _checked(X)
     if X.dtype != torch.float64:
-        return _descending(use.eigvalsh(use.flat(X))) ** 0.5
+        sigma = _descending(use.eigvalsh(use.flat(X))) ** 0.5
+        return _again(X, sigma) if use is arithmetic.BOTH else sigma
     flat, finite = _without_nan(X)
     if finite is None:
         return use.svdvals(flat)
     # cuSOLVER's default, Jacobi's method, is the slower one from a few thousand rows on
     driver = "gesvd" if X.is_cuda and min(X.shape[-2:]) > _LARGE else None
     return torch.where(finite[..., 0], torch.linalg.svdvals(flat, driver=driver), torch.nan)
+
+
+def _again(X: Tensor, sigma: np.ndarray) -> np.ndarray:
+    """σ (B, m), those of steep matrices by a true SVD.
+
+    Of a sum of thousands of squares MKL loses up to 30 eps: at κ = 1e6 the third digit of log κ.
+    """
+    steep = sigma[:, -1] < _STEEP * sigma[:, 0]
+    if steep.any():  # the usual case is none, and of those with noise under the floor κ is infinite
+        steep &= sigma[:, -1] > _floor(X, *_size(X, sigma))
+    if steep.any():
+        sigma[steep] = arithmetic.BOTH.svdvals(arithmetic.stacked(X)[torch.from_numpy(steep)].double())
+    return sigma
 
 
 def _extremes(X: Tensor) -> tuple[Values, Values, Values]:

@@ -104,13 +104,16 @@ def _tall(X: Matrices) -> Matrices:
     return X.swapaxes(-1, -2) if X.shape[-2] < X.shape[-1] else X
 
 
+def _each_tall(decompose: Callable[[Tensor], Any], X: Tensor) -> list[Any]:
+    return team.each(decompose, team.parts(_tall(X), _WORTH), alone=min(X.shape[-2:]) <= team.FOR_ONE)
+
+
 def _svdvals_both(X: Tensor) -> np.ndarray:
-    alone = min(X.shape[-2:]) <= team.FOR_ONE
-    return _numbers(team.joined(team.each(torch.linalg.svdvals, team.parts(_tall(X), _WORTH), alone)))
+    return _numbers(team.joined(_each_tall(torch.linalg.svdvals, X)))
 
 
 def _svd_both(X: Tensor) -> tuple[Tensor, np.ndarray, Tensor]:
-    found = team.each(lambda part: torch.linalg.svd(part, full_matrices=False), team.parts(_tall(X), _WORTH))
+    found = _each_tall(lambda part: torch.linalg.svd(part, full_matrices=False), X)
     U, sigma, Vh = map(team.joined, zip(*found, strict=True))
     turned = X.shape[-2] < X.shape[-1]
     return (Vh.mT, _numbers(sigma), U.mT) if turned else (U, _numbers(sigma), Vh)
@@ -129,7 +132,8 @@ BOTH = Arithmetic(
 
 
 def not_finite(name: str) -> ValueError:
-    return ValueError(f"{name} holds NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})")
+    hold = "hold" if name.endswith("s") else "holds"
+    return ValueError(f"{name} {hold} NaN or inf; remove or replace these values first, e.g. torch.nan_to_num({name})")
 
 
 def _small_flat(X: Tensor) -> np.ndarray:

@@ -77,7 +77,7 @@ def _solve(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     n, batch = A.shape[-1], A.shape[:-2]
     if A.numel() == 0:
         return A.new_empty(*batch, n), A.new_empty(A.shape) if vectors else None
-    if A.device.type == "cpu" and all_finite(A):
+    if A.device.type == "cpu" and is_readable(A) and all_finite(A):
         return _by_torch(A, vectors)
     # LAPACK raises on NaN and cuSOLVER may spin on it: such a matrix is solved as zero and answered with NaN.
     finite = A.isfinite().all(-1).all(-1)[..., None]
@@ -98,7 +98,8 @@ def is_readable(X: Tensor) -> bool:
     """May Python ask for numbers of X? Not while it is traced, nor for fake tensors, nor inside vmap."""
     if torch.compiler.is_compiling() or isinstance(X, FakeTensor):
         return False
-    while is_functorch_wrapped_tensor(X):  # grad inside vmap wraps what vmap has wrapped
+    wrapped = torch._C._are_functorch_transforms_active()  # a cheap question; the next is not
+    while wrapped and is_functorch_wrapped_tensor(X):  # grad inside vmap wraps what vmap has wrapped
         if is_batchedtensor(X):
             return False
         X = get_unwrapped(X)
