@@ -19,6 +19,7 @@ from torch.nn.utils import parametrizations
 import wellcond as wc
 from wellcond.blocks import matrices_of
 from wellcond.initializers.drawing import factors
+from wellcond.spectral import team
 
 REFUSED = ("cait", "xcit", "pvt", "convmixer")
 FIT = [family for family in MODELS if not family.name.startswith(REFUSED)]
@@ -255,6 +256,22 @@ def test_the_same_seed_gives_the_same_bits_whatever_the_dtype_and_the_global_sta
     torch.manual_seed(0)
     assert torch.equal(first, wc.init_skipless_(vit()).blocks[0].attn.qkv.weight)
     torch.random.set_rng_state(state)
+
+
+@pytest.mark.skipif(team._library() is None, reason="torch has not loaded GNU's OpenMP and MKL here")
+@pytest.mark.parametrize("initialize", [wc.init_skipless_, wc.mimetic_])
+def test_the_number_of_threads_does_not_matter(initialize):
+    """torchrun gives each process one. Weights of 8 bytes show the last bit."""
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            wide = vit(embed_dim=192, depth=1, num_heads=4).double()
+            found.append(initialize(wide, generator=seeded()).blocks.state_dict())
+    finally:
+        torch.set_num_threads(before)
+    first, *others = found
+    assert all(torch.equal(value, other[name]) for other in others for name, value in first.items())
 
 
 @pytest.mark.gpu

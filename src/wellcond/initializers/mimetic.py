@@ -7,6 +7,7 @@ norms and LayerScale keep what they have. The paper's sinusoidal position embedd
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from wellcond.blocks.depth import as_number
@@ -39,10 +40,10 @@ def mimetic_(
         V, P = factors(near_identity(d, *pairs["value_output"], "normal", generator), d)
         fill(block.value, V.mT)
         fill(block.output, P)
-        for head in range(H):
-            Q, K = factors(near_identity(d, *pairs["query_key"], "normal", generator), d_h)
-            fill(block.query[head], Q.mT)
-            fill(block.key[head], K.mT)
+        heads = [near_identity(d, *pairs["query_key"], "normal", generator) for _ in range(H)]
+        Q, K = factors(torch.stack(heads), d_h)
+        fill(block.query, Q.mT)
+        fill(block.key, K.mT)
         for bias in block.attention_biases:
             bias.zero_()
     return model

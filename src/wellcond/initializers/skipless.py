@@ -76,10 +76,10 @@ def init_skipless_(
     for block, a, b, tau, scale in zip(blocks, alphas, betas, taus, cs, strict=True):
         for W in (block.value, block.output):
             fill(W, scale * orthogonal(block.width, block.width, generator))
-        for head in range(len(block.query)):
-            Q, K = factors(near_identity(block.width, a, b, z, generator), block.query.shape[1])
-            fill(block.query[head], tau * Q.mT)
-            fill(block.key[head], K.mT)
+        heads = [near_identity(block.width, a, b, z, generator) for _ in block.query]
+        Q, K = factors(torch.stack(heads), block.query.shape[1])
+        fill(block.query, tau * Q.mT)
+        fill(block.key, K.mT)
         for W in block.mlp:
             suo_(W, generator)
         settle(block)
