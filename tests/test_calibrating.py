@@ -80,6 +80,7 @@ def test_refusals_change_nothing(images):
         ({"target": 1.0}, "target is 1.0"),
         ({"limits": (2, 1)}, r"limits is \(2, 1\)"),
         ({"limits": (0, 1)}, "limits"),
+        ({"limits": (1e-300, 1e300)}, r"limits is \(1e-300"),
         ({"limits": 4}, "limits is 4; give the smallest"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -372,8 +372,13 @@ def test_weights_that_are_sharded_are_refused(tmp_path):
         ({"beta": {0: 1.0, 1: 2.0, 2: 3.0}}, "beta must be finite numbers, and one is {0: 1.0"),
         ({"alpha": 0, "beta": [1, 0, 1]}, "both 0 in block 1"),
         ({"z": "gauss"}, "z='gauss'.*normal"),
+        ({"alpha": 1e300}, r"alpha is 1e\+300, which makes .* choose it from -1e\+06 to 1e\+06"),
+        ({"c": 1e-40}, r"c is 1e-40, which makes .* choose it from 1e-06 to 1e\+06"),
+        ({"temperature": [1, 1e20, 1]}, r"temperature is 1e\+20"),
+        ({"beta": 10**400}, "beta must be finite numbers, and one is 1000"),
+        ({"alpha": 1e-320, "beta": 0}, "both nearly 0 in block 0"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_bad_options_change_nothing(options, message):
     model = vit()
@@ -449,7 +454,7 @@ def test_positions_are_drawn_anew_and_nothing_else_changes():
     assert far > 5 * near
 
 
-@pytest.mark.parametrize("positions", [0.0, -1.0, math.nan, math.inf, True, "0.3"])
+@pytest.mark.parametrize("positions", [0.0, -1.0, math.nan, math.inf, 1e300, True, "0.3"])
 def test_a_deviation_is_positive(positions):
     model = vit()
     before = copy.deepcopy(model.state_dict())

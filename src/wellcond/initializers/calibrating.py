@@ -19,6 +19,7 @@ from wellcond.blocks import adapted_blocks, attention_map, normalise, record
 from wellcond.blocks.depth import as_number
 from wellcond.blocks.images import check_images, check_pixels_are_numbers
 from wellcond.blocks.matrices import check_finite, matrices_of
+from wellcond.initializers.drawing import LARGEST
 
 _STEP = 2**0.5  # of the grid
 _HALVINGS = 7  # of a step: τ to a third of a per cent
@@ -96,7 +97,7 @@ def _between(mass: Callable[[float], float], goal: float, low: float, high: floa
 def _grid(limits: Any) -> list[float]:
     pair = isinstance(limits, tuple | list) and len(limits) == 2
     low, high = (as_number(limit) for limit in limits) if pair else (0.0, 0.0)
-    if not 0 < low <= high < float("inf"):
+    if not 1 / LARGEST <= low <= high <= LARGEST:
         raise ValueError(f"limits is {limits!r}; give the smallest and the largest temperature, e.g. (0.25, 4)")
     grid = [low]
     while grid[-1] * _STEP < high:

@@ -14,6 +14,7 @@ from torch import Tensor
 from wellcond.spectral import eigen, team
 
 Generator = torch.Generator | None
+LARGEST = 1e6  # of what weights are multiplied with, and one over it the smallest: squares are numbers in float32, too
 _PLACE: Any = {"dtype": torch.float64, "device": "cpu"}
 
 
