@@ -32,6 +32,7 @@ def calibrate_(
 
     `init_skipless_(model, temperature=τ's, …)` gives the same model again, without the images.
 
+    - `images`: normalised as the model takes them, (B, C, H, W); brought to its device and dtype.
     - `target`: mass in (0, 1); None: that of the first block as it is.
     - `limits`: smallest and largest τ. A block that reaches the target nowhere between them gets its best τ. Far above
       4 the softmax is nearly hard, and its gradients vanish.
@@ -71,6 +72,7 @@ def calibrate_(
             W_Q.copy_(own)
         W_Q.mul_(found[-1])
 
+    images = images.to(matrices[0].query)
     with _evaluating(model), _without_cache(images.device.type), record(model, set_block), torch.no_grad():
         blocks = adapted_blocks(model)
         model(images)
