@@ -295,7 +295,7 @@ class ReproduceConfig:
     epochs: int | None = None
     """Train for so many epochs instead of the recipe's: the short version."""
     only: tuple[str, ...] = ()
-    """Measure only these variants now, by name or by a part of it: cifar10, tiny-imagenet/no-sab-skip."""
+    """Measure only these variants now, by name or by a part of it: cifar10, skip/soap, tiny-imagenet/no-sab-skip."""
     max_minutes: float | None = None
     """Begin no run that would end later than this, judged by the runs so far."""
     collect: tuple[Path, ...] = ()
