@@ -200,6 +200,13 @@ def test_the_rates_are_those_that_were_found():
     assert {data: rates for data, rates in found.items() if set(CELLS) <= set(rates)} == skipless_cells.RATES
 
 
+def test_every_rate_that_was_found_has_a_neighbour_on_both_sides_to_be_tried():
+    assert set(rates_claim.MIDDLE) <= set(rates_claim.GRID) and sorted(rates_claim.GRID) == list(rates_claim.GRID)
+    for rates in skipless_cells.RATES.values():
+        assert set(rates.values()) <= set(rates_claim.GRID[1:-1])
+    assert "tiny-imagenet/skipless/adamw/3e-05" in rates_claim.RATES_CLAIM.experiments
+
+
 def test_a_cell_without_a_rate_of_its_own_takes_the_nearest(monkeypatch):
     assert skipless_cells.rate_of("cifar10", "skipless/adamw") == 1e-4
     cifar10 = {"skip/soap": 1.0, "skipless-init/adamw": 2.0, "skipless-init/soap": 3.0, "skipless-ours/soap": 4.0}
