@@ -66,6 +66,8 @@ class SOAP(Optimizer):
     ) -> None:
         _check_one_of("refresh", refresh, ("qr", "eigh"))
         _check_one_of("products", products, ("tf32", "float32"))
+        _check_one_of("stagger", stagger, (True, False))
+        _check_one_of("overlap", overlap, (True, False))
         if not isinstance(max_precondition_dim, Real) or not max_precondition_dim >= 0:  # inf: no limit
             raise ValueError(f"max_precondition_dim is {max_precondition_dim!r}; choose 0 or more, for example 10000")
         self.how, self.overlap = refresh, overlap
@@ -239,8 +241,9 @@ def _check_settings(group: dict[str, Any]) -> None:
     """ValueError for numbers that are none, or out of range."""
     for name, example in (("lr", "3e-3"), ("weight_decay", "0.01")):
         value = group[name]
-        on_device = name == "lr" and isinstance(value, Tensor) and value.numel() == 1  # it is not asked for its value
-        if not on_device and not _is_number(value, 0, math.inf):
+        if name == "lr" and isinstance(value, Tensor) and value.numel() == 1:
+            value = value.item() if value.device.type == "cpu" else 0.0  # the device is not asked for its value
+        if not _is_number(value, 0, math.inf):
             raise ValueError(f"{name} is {value!r}; choose 0 or more, for example {example}")
     if not _is_number(group["eps"], 0, math.inf) or not group["eps"]:  # 0/0 where there is no gradient yet
         raise ValueError(f"eps is {group['eps']!r}; choose a positive number, for example 1e-8")
@@ -270,6 +273,6 @@ def _check_group(group: dict[str, Any]) -> None:
             raise ValueError(f"a parameter {tuple(p.shape)} is {p.layout}; SOAP takes dense ones only, p.to_dense()")
 
 
-def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+def _check_one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
     if value not in known:
         raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, known))}")
