@@ -432,6 +432,18 @@ def test_saved_and_loaded_by_torch_it_goes_on_to_the_same_bits(dtype, tmp_path):
         fewer.load_state_dict(optimizer.state_dict())
 
 
+def test_named_weights_in_another_order_are_refused():
+    """torch goes by their order, and would give alike weights each other's state."""
+    layers = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})
+    state = SOAP(layers.named_parameters()).state_dict()
+    turned = SOAP(list(layers.named_parameters())[::-1])
+    with pytest.raises(ValueError, match=r"has 'a\.weight' where this optimizer has 'b\.bias'; give it"):
+        turned.load_state_dict(state)
+    SOAP(layers.named_parameters()).load_state_dict(state)
+    SOAP(layers.parameters()).load_state_dict(state)
+    SOAP((f"module.{name}", p) for name, p in layers.named_parameters()).load_state_dict(state)
+
+
 def test_a_state_by_name_as_torch_distributed_checkpoint_makes_it():
     """There a state names its parameters, and a number may be where a 0-d tensor was."""
     torch.manual_seed(0)

@@ -1,7 +1,7 @@
 """The optimizer that torch sees: parameter groups, whose turn it is, state."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 from typing import Any
@@ -212,6 +212,8 @@ class SOAP(Optimizer):
         for group in state_dict["param_groups"]:
             _check_has(group, self.defaults.keys())
             _check_settings(group)
+        for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=False):
+            _check_order(saved.get("param_names", ()), own.get("param_names", ()))
         whose = self._whose(state_dict["param_groups"])
         for name, state in state_dict["state"].items():
             saved = {key: tuple(torch.as_tensor(value).shape) for key, value in state.items()}
@@ -235,6 +237,15 @@ class SOAP(Optimizer):
 def _check_has(part: Any, keys: Set[str]) -> None:
     if missing := sorted(keys - part.keys() if isinstance(part, Mapping) else keys):
         raise ValueError(f"the state has no {missing[0]}, so it is no state_dict() of SOAP; load what SOAP gave")
+
+
+def _check_order(saved: Sequence[str], own: Sequence[str]) -> None:
+    """ValueError for the same names in another order: a state goes by order, and alike weights would change theirs."""
+    if set(saved) == set(own) and list(saved) != list(own):
+        theirs, ours = next(pair for pair in zip(saved, own, strict=False) if pair[0] != pair[1])
+        raise ValueError(
+            f"the state has {theirs!r} where this optimizer has {ours!r}; give it its parameters in that order"
+        )
 
 
 def _check_settings(group: dict[str, Any]) -> None:
