@@ -56,6 +56,13 @@ def test_under_autocast(images):
     assert taus == pytest.approx(wc.calibrate_(model(), images, target=0.4, limits=(0.01, 16)), rel=0.1)
 
 
+def test_images_of_another_dtype_are_brought_to_the_models(images):
+    """As `diagnose` and `verify_init` do; a float64 batch was an error of the first convolution."""
+    assert wc.calibrate_(model(), images.double()) == wc.calibrate_(model(), images)
+    half = model().bfloat16()
+    assert len(wc.calibrate_(half, images)) == 3 and half.pos_embed.dtype == torch.bfloat16
+
+
 def test_the_temperatures_are_the_whole_of_it(images):
     vit = model()
     modes = [module.training for module in vit.train().modules()]
@@ -80,6 +87,7 @@ def test_refusals_change_nothing(images):
         ({"target": 1.0}, "target is 1.0"),
         ({"limits": (2, 1)}, r"limits is \(2, 1\)"),
         ({"limits": (0, 1)}, "limits"),
+        ({"limits": (1e-300, 1e300)}, r"limits is \(1e-300"),
         ({"limits": 4}, "limits is 4; give the smallest"),
     ):
         with pytest.raises(ValueError, match=message):

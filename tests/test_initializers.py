@@ -19,6 +19,7 @@ from torch.nn.utils import parametrizations
 import wellcond as wc
 from wellcond.blocks import matrices_of
 from wellcond.initializers.drawing import factors
+from wellcond.spectral import team
 
 REFUSED = ("cait", "xcit", "pvt", "convmixer")
 FIT = [family for family in MODELS if not family.name.startswith(REFUSED)]
@@ -257,6 +258,22 @@ def test_the_same_seed_gives_the_same_bits_whatever_the_dtype_and_the_global_sta
     torch.random.set_rng_state(state)
 
 
+@pytest.mark.skipif(team._library() is None, reason="torch has not loaded GNU's OpenMP and MKL here")
+@pytest.mark.parametrize("initialize", [wc.init_skipless_, wc.mimetic_])
+def test_the_number_of_threads_does_not_matter(initialize):
+    """torchrun gives each process one. Weights of 8 bytes show the last bit."""
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            wide = vit(embed_dim=192, depth=1, num_heads=4).double()
+            found.append(initialize(wide, generator=seeded()).blocks.state_dict())
+    finally:
+        torch.set_num_threads(before)
+    first, *others = found
+    assert all(torch.equal(value, other[name]) for other in others for name, value in first.items())
+
+
 @pytest.mark.gpu
 def test_the_device_of_the_model_does_not_matter():
     on_cpu = wc.init_skipless_(vit(), generator=seeded(3)).state_dict()
@@ -355,8 +372,13 @@ def test_weights_that_are_sharded_are_refused(tmp_path):
         ({"beta": {0: 1.0, 1: 2.0, 2: 3.0}}, "beta must be finite numbers, and one is {0: 1.0"),
         ({"alpha": 0, "beta": [1, 0, 1]}, "both 0 in block 1"),
         ({"z": "gauss"}, "z='gauss'.*normal"),
+        ({"alpha": 1e300}, r"alpha is 1e\+300, which makes .* choose it from -1e\+06 to 1e\+06"),
+        ({"c": 1e-40}, r"c is 1e-40, which makes .* choose it from 1e-06 to 1e\+06"),
+        ({"temperature": [1, 1e20, 1]}, r"temperature is 1e\+20"),
+        ({"beta": 10**400}, "beta must be finite numbers, and one is 1000"),
+        ({"alpha": 1e-320, "beta": 0}, "both nearly 0 in block 0"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_bad_options_change_nothing(options, message):
     model = vit()
@@ -432,7 +454,7 @@ def test_positions_are_drawn_anew_and_nothing_else_changes():
     assert far > 5 * near
 
 
-@pytest.mark.parametrize("positions", [0.0, -1.0, math.nan, math.inf, True, "0.3"])
+@pytest.mark.parametrize("positions", [0.0, -1.0, math.nan, math.inf, 1e300, True, "0.3"])
 def test_a_deviation_is_positive(positions):
     model = vit()
     before = copy.deepcopy(model.state_dict())

@@ -1,5 +1,6 @@
 """The frame of claims: runs are kept, portions add up, files are guarded, tables say what the files say."""
 
+import dataclasses
 import json
 import typing
 
@@ -8,7 +9,7 @@ import pytest
 from wellcond.bench.table import render
 from wellcond.cli import main
 from wellcond.config import ReproduceConfig
-from wellcond.reproduction import CLAIMS, assembling
+from wellcond.reproduction import CLAIMS, assembling, portions
 from wellcond.reproduction.claim import Claim, Judgement, Row
 
 ORIGIN = {"command", "commit", "hardware", "versions", "date", "seeds", "images"}
@@ -90,6 +91,16 @@ def test_only_some_variants_at_a_time(tmp_path, capsys):
     assert again.calls == [("b", 0)]
     with pytest.raises(ValueError, match="only is 'c', which asa-proxy has no variant of; there are a, b"):
         again.run(tmp_path, only=("c",))
+
+
+def test_a_cell_of_every_set_is_named_by_its_parts_in_a_row(tmp_path):
+    variants = ("one/skip/soap", "one/skip/adamw", "two/skip/soap", "two/skipless/soap")
+    claim = dataclasses.replace(Counting().claim, variants=variants)
+    for only, want in (("skip/soap", {0, 2}), ("two", {2, 3}), ("one/skip", {0, 1}), ("two/skip/soap", {2})):
+        config = ReproduceConfig(claim="asa-proxy", out=tmp_path, only=(only,))
+        assert portions.chosen(claim, config) == tuple(variants[i] for i in sorted(want))
+    with pytest.raises(ValueError, match="only is 'one/soap', which asa-proxy has no variant of"):
+        portions.chosen(claim, ReproduceConfig(claim="asa-proxy", out=tmp_path, only=("one/soap",)))
 
 
 def test_minutes_end_before_a_run_that_would_not_fit(tmp_path, capsys, monkeypatch):

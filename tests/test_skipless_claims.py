@@ -26,7 +26,7 @@ from wellcond.reproduction import (
     training_runs,
 )
 from wellcond.reproduction.experiments import essence
-from wellcond.reproduction.training_page import time_sections
+from wellcond.reproduction.training_page import accuracy_sections, time_sections
 
 TRAINING = [
     rates_claim.RATES_CLAIM,
@@ -92,6 +92,17 @@ def test_the_losses_are_of_the_same_runs(table1, monkeypatch):
     assert status == 0 and {run["taken_from"] for run in losses["runs"]} == {"cts-table1"}
     assert [run["loss"] for run in losses["runs"]] == [run["loss"] for run in content["runs"]]
     assert "Training loss by epoch: cifar10" in (out / "losses.html").read_text()
+
+
+def test_every_variant_of_a_figure_looks_different():
+    """cts-beyond has more on CIFAR-10 than there are colours."""
+    names = [name for name in beyond_claim.BEYOND.experiments if name.startswith("cifar10/")]
+    curve = {"epoch": [1], "top1": [10.0]}
+    (section,) = accuracy_sections({"runs": [run for name in names for run in made_up(name, [1, 2], accuracy=curve)]})
+    (figure,) = section.items
+    assert isinstance(figure, Figure)
+    looks = {(line["name"], line["line"]["color"], line["line"]["dash"]) for line in figure.data}
+    assert len(looks) == len({look[1:] for look in looks}) == len(names) > 8
 
 
 def test_rates_are_looked_for_with_one_seed(tmp_path, capsys):
@@ -187,6 +198,13 @@ def test_the_rates_are_those_that_were_found():
     content = json.loads(path.read_text())
     found = {data: rates_claim.best_rates(content["runs"], data) for data in rates_claim.LOOKED_FOR}
     assert {data: rates for data, rates in found.items() if set(CELLS) <= set(rates)} == skipless_cells.RATES
+
+
+def test_every_rate_that_was_found_has_a_neighbour_on_both_sides_to_be_tried():
+    assert set(rates_claim.MIDDLE) <= set(rates_claim.GRID) and sorted(rates_claim.GRID) == list(rates_claim.GRID)
+    for rates in skipless_cells.RATES.values():
+        assert set(rates.values()) <= set(rates_claim.GRID[1:-1])
+    assert "tiny-imagenet/skipless/adamw/3e-05" in rates_claim.RATES_CLAIM.experiments
 
 
 def test_a_cell_without_a_rate_of_its_own_takes_the_nearest(monkeypatch):

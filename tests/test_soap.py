@@ -432,6 +432,18 @@ def test_saved_and_loaded_by_torch_it_goes_on_to_the_same_bits(dtype, tmp_path):
         fewer.load_state_dict(optimizer.state_dict())
 
 
+def test_named_weights_in_another_order_are_refused():
+    """torch goes by their order, and would give alike weights each other's state."""
+    layers = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})
+    state = SOAP(layers.named_parameters()).state_dict()
+    turned = SOAP(list(layers.named_parameters())[::-1])
+    with pytest.raises(ValueError, match=r"has 'a\.weight' where this optimizer has 'b\.bias'; give it"):
+        turned.load_state_dict(state)
+    SOAP(layers.named_parameters()).load_state_dict(state)
+    SOAP(layers.parameters()).load_state_dict(state)
+    SOAP((f"module.{name}", p) for name, p in layers.named_parameters()).load_state_dict(state)
+
+
 def test_a_state_by_name_as_torch_distributed_checkpoint_makes_it():
     """There a state names its parameters, and a number may be where a 0-d tensor was."""
     torch.manual_seed(0)
@@ -571,6 +583,9 @@ def test_the_precision_of_products_is_put_back():
         ({"max_precondition_dim": "all"}, "max_precondition_dim is 'all'; choose 0 or more"),
         ({"max_precondition_dim": None}, "max_precondition_dim is None"),
         ({"lr": torch.ones(2)}, r"lr is tensor\(\[1., 1.\]\)"),
+        ({"lr": torch.tensor(-1.0)}, "lr is -1.0; choose 0 or more"),
+        ({"stagger": "no"}, "stagger is 'no'; choose one of True, False"),
+        ({"overlap": None}, "overlap is None"),
         ({"refresh": "svd"}, "refresh is 'svd'; choose one of 'qr', 'eigh'"),
         ({"products": "bf16"}, "products is 'bf16'; choose one of 'tf32', 'float32'"),
     ],

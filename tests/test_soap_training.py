@@ -170,6 +170,8 @@ def test_the_config_goes_through_json_and_old_experiments_keep_their_identity():
         ({"precondition_frequency": 0}, "optim.precondition_frequency is 0; choose 1 or more"),
         ({"max_precondition_dim": -1}, "optim.max_precondition_dim is -1"),
         ({"refresh": "svd"}, "optim.refresh is 'svd'"),
+        ({"name": "adamw", "precondition_frequency": 5}, "optim.precondition_frequency is 5, which only soap has; say"),
+        ({"name": "muon", "refresh": "eigh", "precondition_frequency": 10}, "optim.refresh is eigh, which only soap"),
     ],
 )
 def test_bad_options_are_named(changes, words):

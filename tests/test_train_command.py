@@ -278,8 +278,12 @@ BAD = {
     "heads that do not divide": ([*TRAIN, "--model.options", "num_heads", "5"], ["vit_tiny", "--model"]),
     "patch that does not divide": ([*TRAIN, "--model.patch-size", "5", "--model.graying.method", "svd"], ["5"]),
     "weights that are not finite": (
-        [*TRAIN, "--model.init.method", "skipless", "--model.init.c", "1e39"],
+        [*TRAIN, "--model.options", "init_values", "inf"],
         ["blocks.0.", "not finite before the first step", "--model.init"],
+    ),
+    "weights that are too large": (
+        [*TRAIN, "--model.init.method", "skipless", "--model.init.c", "1e39"],
+        ["c is 1e+39", "from 1e-06 to 1e+06"],
     ),
     "skips that cannot be cut": (
         [*TRAIN, "--model.name", "resnet18", "--model.options", "--model.patch-size", "none", "--model.cut-mlp-skips"],

@@ -16,7 +16,8 @@ import wellcond as wc
 from wellcond.blocks import adapted_blocks
 from wellcond.cli import main
 from wellcond.diagnosis import Verification
-from wellcond.diagnosis.beginning.table import cell
+from wellcond.diagnosis.beginning import depth
+from wellcond.diagnosis.beginning.table import cell, legend, shown_columns
 
 
 def vit(**options) -> Any:
@@ -219,6 +220,8 @@ def test_what_cannot_be_measured_is_said(family):
     assert found.missing and found.value(0, "sab_in", "token_cosine") is not None
     if family is CAIT:  # only its class token comes out of the last blocks, and one has no cosine
         assert cell(found, found.layers[-1], ("cos", "ffn_sum", "token_cosine", str)) == "–"
+    told = legend(shown_columns(found))
+    assert ("V·O" in told) == (family not in (CAIT, CONVMIXER)) and ("Jacobian" in told) == (family is SWIN)
     if family in (CAIT, CONVMIXER):
         assert found.verdict.startswith("Its weights cannot be compared")
         with pytest.raises(ValueError, match=r"talking heads|no attention"):
@@ -290,6 +293,15 @@ def test_a_lost_diagonal_has_remedies_that_the_model_takes(options, remedy):
     wc.init_skipless_(model, beta=[6.0, 0.1, 0.0], generator=torch.Generator().manual_seed(0))
     found = wc.verify_init(model, torch.randn(2, 3, 32, 32), jacobian=False)
     assert next(finding for finding in found.findings if finding.kind == "diagonal_lost").remedy == remedy
+
+
+def test_blocks_that_have_no_jacobian_are_not_left_out_for_their_time(monkeypatch):
+    monkeypatch.setattr(depth, "LARGE", 0)  # as with large images: the first, the middle and the last block
+    found = wc.verify_init(SWINV2.create(), torch.randn(2, 3, SWINV2.size, SWINV2.size))
+    assert [why for why in found.missing if "norm comes after" in why]
+    assert not [why for why in found.missing if "time" in why]
+    vits = wc.verify_init(vit(img_size=32, depth=5), torch.randn(2, 3, 32, 32))
+    assert "Jacobians, for the time they take (blocks 1, 3)" in vits.missing
 
 
 def test_a_diagonal_of_one_or_two_tokens_is_not_judged():

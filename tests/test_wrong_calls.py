@@ -4,6 +4,7 @@ Settings of graying and matrices are in test_bad_input.py.
 """
 
 import io
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -107,8 +108,12 @@ def test_a_model_that_says_nothing_is_not_asked():
 
 
 def test_a_model_has_a_size_of_its_own_also_where_it_takes_others():
-    flexible = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, dynamic_img_size=True).eval()
+    flexible: Any = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1, dynamic_img_size=True).eval()
     check_images(flexible, torch.zeros(1, 3, 48, 48))
+    with pytest.raises(ValueError, match=r"\(1, 3, 48, 40\), and VisionTransformer .* patches of 16 × 16 px"):
+        wc.verify_init(flexible, torch.zeros(1, 3, 48, 40))
+    flexible.patch_embed.dynamic_img_pad = True
+    check_images(flexible, torch.zeros(1, 3, 48, 40))
     assert own_size(flexible) == own_size(vit()) == (32, 32) and own_size(nn.Linear(3, 3)) is None
 
 

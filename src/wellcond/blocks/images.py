@@ -31,6 +31,13 @@ def check_images(model: nn.Module, images: Any, called: str = "images", *, finit
             f"{called} has shape {tuple(images.shape)}, and {type(model).__name__} takes {size[0]} × {size[1]} px; "
             "resize them, or make the model with img_size= theirs"
         )
+    height, width = images.shape[2:]
+    p, q = _whole_patches(model)
+    if height % p or width % q:
+        raise ValueError(
+            f"{called} has shape {tuple(images.shape)}, and {type(model).__name__} cuts them into patches of {p} × {q} "
+            "px; resize them to multiples of these"
+        )
 
 
 def check_pixels_are_numbers(images: Tensor) -> None:
@@ -59,6 +66,15 @@ def own_size(model: nn.Module) -> tuple[int, int] | None:
     size = getattr(embedding, "img_size", None)
     if not hasattr(embedding, "strict_img_size") or not isinstance(size, tuple):
         return None
+    return int(size[0]), int(size[1])
+
+
+def _whole_patches(model: nn.Module) -> tuple[int, int]:
+    """Of a model of any size, of which its sides must be multiples; (1, 1) where it pads, or says nothing."""
+    embedding: Any = getattr(model, "patch_embed", None)
+    size = getattr(embedding, "patch_size", None)
+    if own_size(model) is None or getattr(embedding, "dynamic_img_pad", False) or not isinstance(size, tuple):
+        return 1, 1
     return int(size[0]), int(size[1])
 
 

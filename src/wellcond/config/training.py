@@ -86,6 +86,15 @@ class OptimConfig:
         check_at_least("optim.precondition_frequency", self.precondition_frequency, 1, example=10)
         check_at_least("optim.max_precondition_dim", self.max_precondition_dim, 0, example=10_000)
         check_one_of("optim.refresh", self.refresh, ("qr", "eigh"))
+        if self.name != "soap" and (changed := next((name for name in _OF_SOAP if _changed(self, name)), "")):
+            raise ValueError(f"optim.{changed} is {getattr(self, changed)}, which only soap has; say optim.name soap")
+
+
+_OF_SOAP = ("precondition_frequency", "max_precondition_dim", "refresh")
+
+
+def _changed(config: OptimConfig, name: str) -> bool:
+    return getattr(config, name) != getattr(OptimConfig, name)
 
 
 @dataclass(frozen=True, kw_only=True)

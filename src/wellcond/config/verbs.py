@@ -295,7 +295,7 @@ class ReproduceConfig:
     epochs: int | None = None
     """Train for so many epochs instead of the recipe's: the short version."""
     only: tuple[str, ...] = ()
-    """Measure only these variants now, by name or by a part of it: cifar10, tiny-imagenet/no-sab-skip."""
+    """Measure only these variants now, by name or by a part of it: cifar10, skip/soap."""
     jobs: int = 1
     """Runs at once, in processes of their own; GPUs take turns."""
     max_minutes: float | None = None

@@ -6,7 +6,7 @@
     drawing      the matrices themselves: suo_, orthogonal ones, factors of αZ + βI
 
 All random numbers are drawn on the CPU in float64, and everything is decomposed there: the same seed gives the same
-bits on one machine, and the same weights to 1e-6 on another, whatever the device of the model.
+bits on one machine, whatever its threads, and the same weights to 1e-6 on another, whatever the device of the model.
 """
 
 from wellcond.initializers.calibrating import calibrate_

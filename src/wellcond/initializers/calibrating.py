@@ -19,6 +19,7 @@ from wellcond.blocks import adapted_blocks, attention_map, normalise, record
 from wellcond.blocks.depth import as_number
 from wellcond.blocks.images import check_images, check_pixels_are_numbers
 from wellcond.blocks.matrices import check_finite, matrices_of
+from wellcond.initializers.drawing import LARGEST
 
 _STEP = 2**0.5  # of the grid
 _HALVINGS = 7  # of a step: τ to a third of a per cent
@@ -31,6 +32,7 @@ def calibrate_(
 
     `init_skipless_(model, temperature=τ's, …)` gives the same model again, without the images.
 
+    - `images`: normalised as the model takes them, (B, C, H, W); brought to its device and dtype.
     - `target`: mass in (0, 1); None: that of the first block as it is.
     - `limits`: smallest and largest τ. A block that reaches the target nowhere between them gets its best τ. Far above
       4 the softmax is nearly hard, and its gradients vanish.
@@ -70,6 +72,7 @@ def calibrate_(
             W_Q.copy_(own)
         W_Q.mul_(found[-1])
 
+    images = images.to(matrices[0].query)
     with _evaluating(model), _without_cache(images.device.type), record(model, set_block), torch.no_grad():
         blocks = adapted_blocks(model)
         model(images)
@@ -96,7 +99,7 @@ def _between(mass: Callable[[float], float], goal: float, low: float, high: floa
 def _grid(limits: Any) -> list[float]:
     pair = isinstance(limits, tuple | list) and len(limits) == 2
     low, high = (as_number(limit) for limit in limits) if pair else (0.0, 0.0)
-    if not 0 < low <= high < float("inf"):
+    if not 1 / LARGEST <= low <= high <= LARGEST:
         raise ValueError(f"limits is {limits!r}; give the smallest and the largest temperature, e.g. (0.25, 4)")
     grid = [low]
     while grid[-1] * _STEP < high:

@@ -1,17 +1,20 @@
 """Random matrices with a prescribed conditioning, float64 on the CPU, whatever torch's default device is.
 
 A QR or singular value decomposition leaves signs open, and two libraries choose differently; here the diagonal of R,
-and the largest entry of each left singular vector, is positive.
+and the largest entry of each left singular vector, is positive. Each is computed by one thread: by how many threads
+LAPACK has, it rounds differently, and `torchrun` gives it one.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from wellcond.spectral import eigen
+from wellcond.spectral import eigen, team
 
 Generator = torch.Generator | None
+LARGEST = 1e6  # of what weights are multiplied with, and one over it the smallest: squares are numbers in float32, too
 _PLACE: Any = {"dtype": torch.float64, "device": "cpu"}
 
 
@@ -38,7 +41,7 @@ def orthogonal(rows: int, columns: int, generator: Generator = None) -> Tensor:
     >>> torch.allclose(Q @ Q.T, torch.eye(2, dtype=Q.dtype))
     True
     """
-    Q, R = torch.linalg.qr(gaussian(max(rows, columns), min(rows, columns), generator))
+    ((Q, R),) = team.each(torch.linalg.qr, [gaussian(max(rows, columns), min(rows, columns), generator)], alone=True)
     Q = Q * torch.where(R.diagonal() < 0, -1.0, 1.0)
     return Q if rows >= columns else Q.mT
 
@@ -75,7 +78,7 @@ def near_identity(d: int, alpha: float, beta: float, z: str, generator: Generato
 
 
 def factors(M: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """L (d, rank) and R (d, rank) of equal sizes whose product L Rᵀ is the best approximation of M of that rank.
+    """L (…, d, rank) and R (…, d, rank) of equal sizes whose product L Rᵀ is M's best approximation of that rank.
 
     M = U S Vᵀ; L = U S^½, R = V S^½, cut to the largest singular values (Eckart & Young 1936). V and S² are the
     eigenvectors and values of MᵀM, which cost less than U, S and V, and L = M V S^-½. Squaring drowns values under
@@ -87,6 +90,19 @@ def factors(M: Tensor, rank: int) -> tuple[Tensor, Tensor]:
             [0., 4., 0.],
             [0., 0., 9.]], dtype=torch.float64)
     """
+    parts = list(M.reshape(-1, *M.shape[-2:]).chunk(team.size()))  # some heads for each thread
+    L, R = map(team.joined, zip(*team.each(partial(_factors, rank=rank), parts, alone=True), strict=True))
+    return L.reshape(*M.shape[:-1], -1), R.reshape(*M.shape[:-1], -1)
+
+
+def _factors(M: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Of matrices M (B, d, d), one after the other, each where it begins by itself: MKL rounds by where that is."""
+    found = [_factors_of_one(one.clone(), rank) for one in M]
+    L, R = map(torch.stack, zip(*found, strict=True))
+    return L, R
+
+
+def _factors_of_one(M: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     negative, V = eigen.eigh(-(M.mT @ M))  # the largest first, and equal ones in the order of the axes
     V, squares, number = V[:, :rank], -negative[:rank], torch.finfo(M.dtype)
     root = squares.clamp_min(number.eps * squares[0] + number.tiny) ** 0.25

@@ -7,11 +7,12 @@ norms and LayerScale keep what they have. The paper's sinusoidal position embedd
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from wellcond.blocks.depth import as_number
 from wellcond.blocks.matrices import matrices_of
-from wellcond.initializers.drawing import Generator, check_generator, factors, near_identity
+from wellcond.initializers.drawing import LARGEST, Generator, check_generator, factors, near_identity
 from wellcond.initializers.skipless import check_square, fill
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -39,10 +40,10 @@ def mimetic_(
         V, P = factors(near_identity(d, *pairs["value_output"], "normal", generator), d)
         fill(block.value, V.mT)
         fill(block.output, P)
-        for head in range(H):
-            Q, K = factors(near_identity(d, *pairs["query_key"], "normal", generator), d_h)
-            fill(block.query[head], Q.mT)
-            fill(block.key[head], K.mT)
+        heads = [near_identity(d, *pairs["query_key"], "normal", generator) for _ in range(H)]
+        Q, K = factors(torch.stack(heads), d_h)
+        fill(block.query, Q.mT)
+        fill(block.key, K.mT)
         for bias in block.attention_biases:
             bias.zero_()
     return model
@@ -50,8 +51,8 @@ def mimetic_(
 
 def _pair(name: str, value: Any) -> tuple[float, float]:
     numbers = [as_number(v) for v in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
-    if len(numbers) != 2 or not all(abs(number) < float("inf") for number in numbers):
+    if len(numbers) != 2 or not all(abs(number) <= LARGEST for number in numbers):
         raise ValueError(f"{name} is {value!r}; give (α, β) of αZ + βI, for example (0.7, 0.7)")
-    if not any(numbers):
+    if max(map(abs, numbers)) < 1 / LARGEST:
         raise ValueError(f"{name} is {value!r}: both of its matrices would be zero and stay so; give one that is not 0")
     return numbers[0], numbers[1]

@@ -24,7 +24,15 @@ from torch import Tensor, nn
 
 from wellcond.blocks.depth import OverDepth, as_number, over_depth
 from wellcond.blocks.matrices import Matrices, matrices_of
-from wellcond.initializers.drawing import Generator, check_generator, factors, near_identity, orthogonal, suo_
+from wellcond.initializers.drawing import (
+    LARGEST,
+    Generator,
+    check_generator,
+    factors,
+    near_identity,
+    orthogonal,
+    suo_,
+)
 
 Model = TypeVar("Model", bound=nn.Module)
 Z = ("normal", "uniform")
@@ -68,18 +76,19 @@ def init_skipless_(
     cs = _numbers("c", c, blocks, positive=True)
     taus = [1.0] * len(blocks) if temperature is None else _temperatures(temperature, blocks)
     for number, pair in enumerate(zip(alphas, betas, strict=True)):
-        if pair == (0.0, 0.0):
+        if max(map(abs, pair)) < 1 / LARGEST:
+            near = "" if pair == (0.0, 0.0) else "nearly "
             raise ValueError(
-                f"alpha and beta are both 0 in block {number}: W_Q and W_K would be zero and stay so; give another"
+                f"alpha and beta are both {near}0 in block {number}: W_Q and W_K would be zero and stay so; give others"
             )
     embedding = None if positions is None else _position_embedding(model, positions)
     for block, a, b, tau, scale in zip(blocks, alphas, betas, taus, cs, strict=True):
         for W in (block.value, block.output):
             fill(W, scale * orthogonal(block.width, block.width, generator))
-        for head in range(len(block.query)):
-            Q, K = factors(near_identity(block.width, a, b, z, generator), block.query.shape[1])
-            fill(block.query[head], tau * Q.mT)
-            fill(block.key[head], K.mT)
+        heads = [near_identity(block.width, a, b, z, generator) for _ in block.query]
+        Q, K = factors(torch.stack(heads), block.query.shape[1])
+        fill(block.query, tau * Q.mT)
+        fill(block.key, K.mT)
         for W in block.mlp:
             suo_(W, generator)
         settle(block)
@@ -91,7 +100,7 @@ def init_skipless_(
 
 def _position_embedding(model: nn.Module, positions: float) -> Tensor:
     """What is to be drawn anew with that deviation; ValueError where it cannot be."""
-    if not 0 < as_number(positions) < math.inf:
+    if not 0 < as_number(positions) <= LARGEST:
         raise ValueError(f"positions is {positions!r}; give a positive standard deviation, or None to leave them")
     named = ((name.rpartition(".")[2], p) for name, p in model.named_parameters())
     embedding = next((p for name, p in named if name in POSITIONS), None)
@@ -142,4 +151,7 @@ def _numbers(name: str, values: Any, blocks: list[Matrices], positive: bool = Fa
         if not math.isfinite(number) or (positive and number <= 0):
             kind = "positive" if positive else "finite"
             raise ValueError(f"{name} must be {kind} numbers, and one is {value!r}; a number, or one for each block")
+        if abs(number) > LARGEST or (positive and number < 1 / LARGEST):
+            between = f"from {1 / LARGEST if positive else -LARGEST:g} to {LARGEST:g}"
+            raise ValueError(f"{name} is {number:g}, which makes weights that cannot be trained; choose it {between}")
     return numbers

@@ -101,11 +101,11 @@ def shared(claim: Claim, config: ReproduceConfig, wanted: Iterable[Key]) -> tupl
 
 
 def chosen(claim: Claim, config: ReproduceConfig) -> tuple[str, ...]:
-    """The variants of this portion: all, or those that a word of `only` names, whole or by a part."""
+    """The variants of this portion: all, or those that a word of `only` names, whole or by some parts in a row."""
     variants = claim.quick_variants if config.quick else claim.variants
     if not config.only:
         return variants
-    parts = {variant: {variant, *re.split(r"/|, ", variant)} for variant in variants}
+    parts = {variant: _parts(variant) for variant in variants}
     for word in config.only:
         if not any(word in of_variant for of_variant in parts.values()):
             near = difflib.get_close_matches(word, sorted(set().union(*parts.values())), n=2, cutoff=0.5)
@@ -114,6 +114,17 @@ def chosen(claim: Claim, config: ReproduceConfig) -> tuple[str, ...]:
             hint = f"{hint} {claim.left_out}".rstrip()
             raise ValueError(f"only is {word!r}, which {claim.name} has no variant of; {hint}")
     return tuple(variant for variant in variants if parts[variant] & set(config.only))
+
+
+def _parts(variant: str) -> set[str]:
+    """Its name and what it is made of.
+
+    >>> sorted(_parts("cifar10/skip/soap"))
+    ['cifar10', 'cifar10/skip', 'cifar10/skip/soap', 'skip', 'skip/soap', 'soap']
+    """
+    gaps = list(re.finditer(r"/|, ", variant))
+    begins, ends = [0, *(gap.end() for gap in gaps)], [*(gap.start() for gap in gaps), len(variant)]
+    return {variant[begin:end] for begin in begins for end in ends if begin < end}
 
 
 def check_pictures(runs: Iterable[Run]) -> None:

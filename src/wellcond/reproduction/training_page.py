@@ -1,4 +1,4 @@
-"""Figures of claims that train: accuracy and loss by epoch, every run a thin line, the same colour for a variant."""
+"""Figures of claims that train: accuracy and loss by epoch, every run a thin line, alike for the seeds of a variant."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from ..report import BEFORE, DCT, SVD, Figure, Section
 
 COLOURS = (SVD, DCT, BEFORE, "#b04a9a", "#4a9a5f", "#9a7b4a", "#4a8f9a", "#c2504a")
+DASHES = ("solid", "dash", "dot", "dashdot")  # a variant has a colour, and from the ninth on a dash with it
 TOP1 = "top-1 in percent"
 
 
@@ -63,11 +64,20 @@ def _sections(
                     "showlegend": run["seed"] == min(r["seed"] for r in runs if r["variant"] == run["variant"]),
                     "x": x,
                     "y": y,
-                    "line": {"color": COLOURS[variants.index(run["variant"]) % len(COLOURS)], "width": 2},
+                    "line": _line(variants.index(run["variant"])),
                     "hovertemplate": "%{y:.3g}",
                 }
             )
         layout = {"xaxis": {"title": {"text": along}}, "yaxis": {"title": {"text": axis}}, "hovermode": "x unified"}
-        figure = Figure(data=traces, layout=layout, caption="Every line is a run; seeds of a variant share a colour.")
+        figure = Figure(data=traces, layout=layout, caption="Every line is a run; seeds of a variant look alike.")
         found.append(Section(title=f"{title}: {data}", items=[figure]))
     return found
+
+
+def _line(number: int) -> dict[str, Any]:
+    """
+    >>> _line(1)["dash"], _line(1 + len(COLOURS))["dash"]
+    ('solid', 'dash')
+    """
+    again, colour = divmod(number, len(COLOURS))
+    return {"color": COLOURS[colour], "dash": DASHES[again % len(DASHES)], "width": 2}

@@ -54,8 +54,9 @@ def depth_rows(
                 rows += _jacobian_rows(layer, twin, X[:1], own)
         except (ValueError, RuntimeError) as error:
             missing.setdefault(f"Logits or Jacobian: {str(error).splitlines()[0]}", []).append(layer)
-    if jacobian and len(chosen) < len(blocks):
-        missing["Jacobians, for the time they take"] = sorted(set(range(len(blocks))) - chosen)
+    without = {layer for layers in missing.values() for layer in layers}
+    if jacobian and (left := set(range(len(blocks))) - chosen - without):
+        missing["Jacobians, for the time they take"] = sorted(left)
     return rows, [f"{why} ({blocks_in_words(layers)})" for why, layers in missing.items()]
 
 

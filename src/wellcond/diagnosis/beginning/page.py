@@ -4,7 +4,7 @@ from typing import Any
 
 from wellcond import report
 from wellcond.diagnosis.beginning.result import Verification
-from wellcond.diagnosis.beginning.table import CAPTION, ON_IMAGES, cell, shown_columns
+from wellcond.diagnosis.beginning.table import cell, legend, shown_columns
 from wellcond.probes.rows import Row
 
 _LINES = (  # site, quantity, name, colour, axis
@@ -53,8 +53,7 @@ def _blocks(v: Verification) -> report.Section | None:
     if not columns:
         return None
     rows: list[list[report.Cell]] = [[layer, *(cell(v, layer, column) for column in columns)] for layer in v.layers]
-    caption = CAPTION + (f" {ON_IMAGES}" if v.num_images else "")
-    table = report.Table(columns=["block", *(column[0] for column in columns)], rows=rows, caption=caption)
+    table = report.Table(columns=["block", *(column[0] for column in columns)], rows=rows, caption=legend(columns))
     return report.Section(title="Block by block", items=[table])
 
 

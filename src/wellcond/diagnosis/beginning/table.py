@@ -1,6 +1,6 @@
 """A verification on the terminal: the verdict, a line for each block, the findings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -25,14 +25,15 @@ COLUMNS: tuple[tuple[str, str, str, Write], ...] = (
     ("κ(J) ≥", "jacobian", "log_kappa_at_least", kappa_in_words),
     ("≤", "jacobian", "log_kappa_bound", kappa_in_words),
 )
-CAPTION = (
-    "V·O: κ of W_V W_O, 1 is orthogonal. Q·K: trace over norm of W_Q W_Kᵀ, how far it leans to the identity. "
-    "fc1, fc2: mean square out over in."
-)
-ON_IMAGES = (
-    "diag: attention that a token gives to itself. cos, log κ: of the tokens after the block (1: all alike). "
-    "κ(J): of attention's Jacobian on the first image, at least, and at most by Proposition 2 (∞: it does not say)."
-)
+LEGEND = {  # by heading; only of columns that are there
+    "V·O": "V·O: κ of W_V W_O, 1 is orthogonal.",
+    "Q·K": "Q·K: trace over norm of W_Q W_Kᵀ, how far it leans to the identity.",
+    "fc1": "fc1, fc2: mean square out over in.",
+    "diag": "diag: attention that a token gives to itself.",
+    "cos": "cos, log κ: of the tokens after the block (1: all alike).",
+    "κ(J) ≥": "κ(J): of attention's Jacobian on the first image, at least, and at most by Proposition 2 "
+    "(∞: it does not say).",
+}
 
 
 def renderable(verification: Verification) -> Any:
@@ -40,10 +41,8 @@ def renderable(verification: Verification) -> Any:
     height, across = verification.image_size
     seen = f", {verification.num_images} images of {height} × {across}" if verification.num_images else ""
     columns = shown_columns(verification)
-    weights = CAPTION if any(site == "value_output" for _, site, *_ in columns) else ""
-    caption = f"{weights} {ON_IMAGES}".strip() if verification.num_images else weights
     title = f"{verification.model}, {verification.skips}{seen}"
-    table = Table(title=Text(title), caption=Text(caption), title_justify="left", caption_justify="left")
+    table = Table(title=Text(title), caption=Text(legend(columns)), title_justify="left", caption_justify="left")
     table.add_column("block", justify="right")
     for heading, *_ in columns:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -58,6 +57,12 @@ def shown_columns(verification: Verification) -> list[tuple[str, str, str, Write
     last = "ffn_sum" if ("ffn_sum", "log_kappa") in there else "sab_sum"  # ConvMixer's blocks have no MLP
     columns = [(name, last if site == "ffn_sum" else site, what, write) for name, site, what, write in COLUMNS]
     return [column for column in columns if column[1:3] in there]
+
+
+def legend(columns: Sequence[tuple[str, str, str, Write]]) -> str:
+    """What the headings mean."""
+    shown = {heading for heading, *_ in columns}
+    return " ".join(text for heading, text in LEGEND.items() if heading in shown)
 
 
 def cell(verification: Verification, layer: int, column: tuple[str, str, str, Write]) -> str:

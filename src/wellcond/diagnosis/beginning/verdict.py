@@ -206,7 +206,7 @@ def _bound(rows: list[Row]) -> Iterator[Finding]:
         severity="note",
         layer=None,
         text=text,
-        evidence=f"{evidence}; {len(bounds)} blocks, on the first image",
+        evidence=f"{evidence}; {len(bounds)} block{'s' * (len(bounds) > 1)}, on the first image",
         remedy="",
     )
 

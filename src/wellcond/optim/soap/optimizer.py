@@ -1,7 +1,7 @@
 """The optimizer that torch sees: parameter groups, whose turn it is, state."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 from typing import Any
@@ -66,6 +66,8 @@ class SOAP(Optimizer):
     ) -> None:
         _check_one_of("refresh", refresh, ("qr", "eigh"))
         _check_one_of("products", products, ("tf32", "float32"))
+        _check_one_of("stagger", stagger, (True, False))
+        _check_one_of("overlap", overlap, (True, False))
         if not isinstance(max_precondition_dim, Real) or not max_precondition_dim >= 0:  # inf: no limit
             raise ValueError(f"max_precondition_dim is {max_precondition_dim!r}; choose 0 or more, for example 10000")
         self.how, self.overlap = refresh, overlap
@@ -210,6 +212,8 @@ class SOAP(Optimizer):
         for group in state_dict["param_groups"]:
             _check_has(group, self.defaults.keys())
             _check_settings(group)
+        for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=False):
+            _check_order(saved.get("param_names", ()), own.get("param_names", ()))
         whose = self._whose(state_dict["param_groups"])
         for name, state in state_dict["state"].items():
             saved = {key: tuple(torch.as_tensor(value).shape) for key, value in state.items()}
@@ -235,12 +239,22 @@ def _check_has(part: Any, keys: Set[str]) -> None:
         raise ValueError(f"the state has no {missing[0]}, so it is no state_dict() of SOAP; load what SOAP gave")
 
 
+def _check_order(saved: Sequence[str], own: Sequence[str]) -> None:
+    """ValueError for the same names in another order: a state goes by order, and alike weights would change theirs."""
+    if set(saved) == set(own) and list(saved) != list(own):
+        theirs, ours = next(pair for pair in zip(saved, own, strict=False) if pair[0] != pair[1])
+        raise ValueError(
+            f"the state has {theirs!r} where this optimizer has {ours!r}; give it its parameters in that order"
+        )
+
+
 def _check_settings(group: dict[str, Any]) -> None:
     """ValueError for numbers that are none, or out of range."""
     for name, example in (("lr", "3e-3"), ("weight_decay", "0.01")):
         value = group[name]
-        on_device = name == "lr" and isinstance(value, Tensor) and value.numel() == 1  # it is not asked for its value
-        if not on_device and not _is_number(value, 0, math.inf):
+        if name == "lr" and isinstance(value, Tensor) and value.numel() == 1:
+            value = value.item() if value.device.type == "cpu" else 0.0  # the device is not asked for its value
+        if not _is_number(value, 0, math.inf):
             raise ValueError(f"{name} is {value!r}; choose 0 or more, for example {example}")
     if not _is_number(group["eps"], 0, math.inf) or not group["eps"]:  # 0/0 where there is no gradient yet
         raise ValueError(f"eps is {group['eps']!r}; choose a positive number, for example 1e-8")
@@ -270,6 +284,6 @@ def _check_group(group: dict[str, Any]) -> None:
             raise ValueError(f"a parameter {tuple(p.shape)} is {p.layout}; SOAP takes dense ones only, p.to_dense()")
 
 
-def _check_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+def _check_one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
     if value not in known:
         raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, known))}")
