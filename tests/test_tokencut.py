@@ -99,6 +99,37 @@ def test_a_picture_without_an_answer_is_marked_and_gets_the_same_one_every_time(
     assert torch.equal(first.box[0], second.box[2])
 
 
+def without_an_answer() -> torch.Tensor:
+    """All patches alike, but for a pair, or three that are like nobody: second eigenvalues that come often, or a vector
+    that is the mean at most patches."""
+    n, generator = GRID[0] * GRID[1], torch.Generator().manual_seed(0)
+    unit = torch.eye(n + 1)
+    X = unit[0] + 0.001 * torch.rand(4, n, n + 1, generator=generator)
+    X[1, [20, 70]] = unit[0] + torch.tensor([[-2.0], [2.0]]) * unit[1]
+    X[2, [20, 70]] = unit[0] + torch.tensor([[2.0], [-2.0]]) * unit[1]
+    X[3, [11, 60, 180]] = unit[2:5]
+    return X
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_chooses_no_answer(dtype, monkeypatch):
+    """Alone, among others that take more products, and by the dense solver: the numbers of a model whose tokens have
+    become alike do not hang on the size of the batch."""
+    X = without_an_answer().to(dtype)
+    n = X.shape[1]
+    others = torch.cat([features(6), torch.zeros(6, n, n + 1 - 32)], 2).to(dtype)
+    among = token_cut(torch.cat([X, others]), GRID)
+    assert among.tied[:4].all()
+    alone = [token_cut(x[None], GRID) for x in X]
+    weak = tokencut.leading_eigenpair
+    monkeypatch.setattr(tokencut, "leading_eigenpair", lambda apply, known, tolerance: weak(apply, known, most=4))
+    dense = token_cut(X, GRID)
+    for i in range(4):
+        for name in ("box", "component", "seed", "tied"):
+            assert torch.equal(getattr(alone[i], name)[0], getattr(among, name)[i])
+            assert torch.equal(getattr(dense, name)[i], getattr(among, name)[i])
+
+
 def test_seeds_of_equal_size_in_two_components_are_a_tie_and_the_first_is_taken():
     X = torch.zeros(1, 3, 7, 2)
     X[..., 0] = 1

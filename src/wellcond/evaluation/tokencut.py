@@ -11,7 +11,8 @@ where that does not converge, the dense solver in float64.
 
 Ties. The answer is not defined by the picture, whoever computes it, where the second eigenvalue is not simple (three
 patches like nobody else are enough), or where seeds of equal |y| lie in different components. Such pictures are marked
-`tied`; here the first seed in reading order is taken, elsewhere rounding decides.
+`tied`; here the eigenvector nearest to a fixed one and the first seed in reading order are taken, elsewhere rounding
+decides.
 
 Legend: B pictures, n = h · w patches, d width of the features.
 """
@@ -25,12 +26,12 @@ from torch.nn.functional import normalize
 from wellcond.evaluation.boxes import box_around
 from wellcond.evaluation.components import component_of
 from wellcond.spectral import eigen
-from wellcond.spectral.krylov import leading_eigenpair
+from wellcond.spectral.krylov import SIMPLE, leading_eigenpair, nearest, starts
 
 TAU, EPSILON = 0.2, 1e-5
 SAME = 1e-5  # seeds whose |y| differs by less of the largest are equal
+MEAN = 1e-10  # patches whose y is above the mean by less of the largest lie at it, and outside
 APART = 0.02  # a gap from which float32 is enough
-SIMPLE = 1e-8  # a gap between eigenvalues (which lie in −1 … 1) below this is none
 MOST_NUMBERS = {"cpu": 1 << 21}  # in the matrices of one pass: what a CPU's cache holds
 ELSEWHERE = 1 << 28  # 2 GiB
 
@@ -68,10 +69,9 @@ def token_cut(features: Tensor, grid: tuple[int, int], *, tau: float = TAU, epsi
 def _cut(features: Tensor, grid: tuple[int, int], tau: float, epsilon: float) -> Cut:
     y, gap = second_eigenvector(alike(features, tau), epsilon)
     seed, equal = _seed(y)
-    above = y > y.mean(1, keepdim=True)
-    holds = above.gather(1, seed[:, None])
-    foreground = torch.where(holds, above, ~above).reshape(-1, *grid)
-    y = torch.where(holds, y, -y)
+    y = torch.where(y.gather(1, seed[:, None]) < 0, -y, y)  # then it is above the mean
+    most = y.amax(1, keepdim=True)
+    foreground = (y - y.mean(1, keepdim=True) > MEAN * most).reshape(-1, *grid)
     component = component_of(foreground, seed)
     torn = (equal.reshape(foreground.shape) & ~component).flatten(1).any(1)
     tied = torn | (gap <= SIMPLE)
@@ -133,8 +133,12 @@ def _by_krylov(joined: Tensor, epsilon: float, tolerance: float) -> tuple[Tensor
 
 def _dense(N: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = eigen.eigh(N)
-    third = values[:, -3] if values.shape[1] > 2 else values[:, -2] - 1
-    return vectors[..., -2], values[:, -2] - third
+    second = values[:, -2]
+    gap = second - values[:, -3] if values.shape[1] > 2 else torch.ones_like(second)
+    one = values >= second[:, None] - SIMPLE
+    one[:, -1] = False
+    chosen = nearest(starts(N)[:, :1], vectors, one)
+    return torch.where((gap <= SIMPLE)[:, None], chosen, vectors[..., -2]), gap
 
 
 def _seed(y: Tensor) -> tuple[Tensor, Tensor]:
