@@ -68,6 +68,22 @@ def test_a_batch_is_its_pictures_one_by_one_whatever_the_chunks(dtype, monkeypat
             assert torch.equal(getattr(parts, name)[i], getattr(whole, name)[i])
 
 
+@pytest.mark.parametrize(("passes", "at_once"), [(1, 20), (2, 10), (4, 4), (4, 1)])
+def test_layers_are_cut_together_as_many_as_one_pass_takes(passes, at_once, monkeypatch):
+    """Four layers of four pictures, each as if alone: on a GPU a look at all layers was bound by launches."""
+    layers: dict[int, torch.Tensor] = dict(zip((1, 2, 5, 7), features(16).float().split(4), strict=True))
+    alone = {layer: token_cut(x, GRID) for layer, x in layers.items()}
+    asked = []
+    monkeypatch.setitem(tokencut.MOST_NUMBERS, "cpu", at_once * 192**2)
+    monkeypatch.setattr(tokencut, "token_cut", lambda X, grid: asked.append(len(X)) or token_cut(X, grid))
+    found = dict(tokencut.cut_layers(layers, GRID))
+    assert len(asked) == passes and sum(asked) == 16 and list(found) == list(layers)
+    for layer, cut in found.items():
+        for name in ("box", "component", "seed", "tied"):
+            assert torch.equal(getattr(cut, name), getattr(alone[layer], name))
+        torch.testing.assert_close(cut.eigenvector, alone[layer].eigenvector, atol=1e-5, rtol=0)
+
+
 def test_where_lanczos_does_not_converge_the_dense_solver_answers(monkeypatch):
     X = features(6)
     want = token_cut(X, GRID)

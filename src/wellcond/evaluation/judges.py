@@ -20,7 +20,7 @@ from wellcond.evaluation.knn import count_top, knn_votes
 from wellcond.evaluation.pca import colours, principal_components
 from wellcond.evaluation.scenes import by_size, stacked
 from wellcond.evaluation.subject import Subject
-from wellcond.evaluation.tokencut import token_cut
+from wellcond.evaluation.tokencut import cut_layers
 
 MOST_NUMBERS = 1 << 28  # in the features of layers that a probe is trained on together: 1 GiB
 Judge = Callable[[Subject], Iterator[tuple[str, float]]]
@@ -97,13 +97,12 @@ def judge_discovery(subject: Subject) -> Iterator[tuple[str, float]]:
         images = stacked(scenes, patch, backbone.device)
         if backbone.grid(images) == (1, 1):
             raise ValueError(f"{scenes[0].name} is a single patch, which cannot be cut in two; choose a larger size")
-        for layer, keys in backbone.read(images, layers, "keys").items():
-            cut = token_cut(keys, backbone.grid(images))
+        shown = [place for place, scene in enumerate(scenes) if scene.index < subject.settings.pictures]
+        for layer, cut in cut_layers(backbone.read(images, layers, "keys"), backbone.grid(images)):
             boxes = discovery.add(scores[layer], cut, scenes, patch)
-            for scene, box, component in zip(scenes, boxes, cut.component.cpu().numpy(), strict=True):
-                if scene.index < subject.settings.pictures:
-                    found = discovery.object_mask(component, scene, patch)
-                    subject.show("object", layer, scene.index, (box.tolist(), found))
+            for place in shown:
+                found = discovery.object_mask(cut.component[place].cpu().numpy(), scenes[place], patch)
+                subject.show("object", layer, scenes[place].index, (boxes[place].tolist(), found))
     for layer, score in scores.items():
         if not score.pictures:
             raise ValueError("there are no pictures to discover objects in; check the validation source")

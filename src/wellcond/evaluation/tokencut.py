@@ -17,6 +17,7 @@ decides.
 Legend: B pictures, n = h · w patches, d width of the features.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -58,12 +59,31 @@ def token_cut(features: Tensor, grid: tuple[int, int], *, tau: float = TAU, epsi
     if not len(features):  # shapes and types are those of one picture
         one = token_cut(features.new_zeros(1, *features.shape[1:]), grid)
         return Cut(**{name: getattr(one, name)[:0] for name in Cut.__dataclass_fields__})
-    most = MOST_NUMBERS.get(features.device.type, ELSEWHERE)
-    step = max(1, most // features.shape[1] ** 2)
-    parts = [_cut(chunk, grid, tau, epsilon) for chunk in features.split(step)]
+    parts = [_cut(chunk, grid, tau, epsilon) for chunk in features.split(_at_once(features))]
     if len(parts) == 1:
         return parts[0]
     return Cut(**{name: torch.cat([getattr(part, name) for part in parts]) for name in Cut.__dataclass_fields__})
+
+
+def cut_layers(features: Mapping[int, Tensor], grid: tuple[int, int]) -> Iterator[tuple[int, Cut]]:
+    """`token_cut` of the same pictures by several layers, (B, n, d) each: as many of them together as one pass takes.
+
+    A cut is some hundred small operations one after the other, whose number hardly grows with the pictures: a GPU
+    would spend its time on launching them, layer by layer.
+    """
+    layers, some = list(features), next(iter(features.values()))
+    together = max(1, _at_once(some) // max(1, len(some)))
+    for low in range(0, len(layers), together):
+        group = layers[low : low + together]
+        cut = token_cut(torch.cat([features[layer] for layer in group]), grid)
+        for place, layer in enumerate(group):
+            own = slice(place * len(some), (place + 1) * len(some))
+            yield layer, Cut(**{name: getattr(cut, name)[own] for name in Cut.__dataclass_fields__})
+
+
+def _at_once(features: Tensor) -> int:
+    """How many pictures go through in one pass."""
+    return max(1, MOST_NUMBERS.get(features.device.type, ELSEWHERE) // features.shape[1] ** 2)
 
 
 def _cut(features: Tensor, grid: tuple[int, int], tau: float, epsilon: float) -> Cut:
