@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from wellcond.evaluation import discovery, linear, segmentation
 from wellcond.evaluation.accuracy import count_correct
 from wellcond.evaluation.features import Backbone
+from wellcond.evaluation.keeping import room
 from wellcond.evaluation.knn import count_top, knn_votes
 from wellcond.evaluation.pca import colours, principal_components
 from wellcond.evaluation.scenes import by_size, stacked
-from wellcond.evaluation.subject import Subject
+from wellcond.evaluation.subject import Half, Subject
 from wellcond.evaluation.tokencut import cut_layers
 
 MOST_NUMBERS = 1 << 28  # in the features of layers that a probe is trained on together: 1 GiB
@@ -149,20 +150,15 @@ class _Pooled(NamedTuple):
 
 
 def _pooled(subject: Subject) -> Iterator[_Pooled]:
-    """Of each layer, after one pass over both halves."""
+    """Of each layer. Whoever comes first reads both halves; the next takes over what memory could keep."""
     backbone = Backbone(subject.model, subject.forward, pool=subject.settings.pool)
     layers = backbone.layers(subject.settings.layers)
-    halves: list[tuple[dict[int, Tensor], Tensor]] = []
-    for half in ("train", "val"):
-        kept: dict[int, list[Tensor]] = {layer: [] for layer in layers}
-        labels = []
-        for images, truth in subject.batches(half):
-            labels.append(truth)
-            for layer, x in backbone.read(images, layers, "pooled").items():
-                kept[layer].append(x if x.dtype == torch.float64 else x.float())
-        if not labels:
-            raise ValueError(f"there are no {half} images; check the source")
-        halves.append(({layer: torch.cat(parts) for layer, parts in kept.items()}, torch.cat(labels)))
+    halves = subject.kept.pop("pooled", None)
+    if halves is None:
+        halves = [_read_pooled(subject, backbone, layers, half) for half in ("train", "val")]
+        size = sum(x.numel() * x.itemsize for features, _ in halves for x in features.values())
+        if size <= room(backbone.device):
+            subject.kept["pooled"] = halves
     (train, labels), (test, truth) = halves
     if (labels == labels[0]).all():
         raise ValueError(f"all training pictures have one class, {int(labels[0])}; give a set with two or more")
@@ -170,6 +166,21 @@ def _pooled(subject: Subject) -> Iterator[_Pooled]:
     for layer in layers:
         named = partial(_name, layer=layer, backbone=backbone)
         yield _Pooled(train[layer], labels, test[layer], truth, num_classes, named)
+
+
+def _read_pooled(
+    subject: Subject, backbone: Backbone, layers: tuple[int, ...], half: Half
+) -> tuple[dict[int, Tensor], Tensor]:
+    """Features (N, d) by layer and labels (N,) of a half, in one pass over it."""
+    kept: dict[int, list[Tensor]] = {layer: [] for layer in layers}
+    labels = []
+    for images, truth in subject.batches(half):
+        labels.append(truth)
+        for layer, x in backbone.read(images, layers, "pooled").items():
+            kept[layer].append(x if x.dtype == torch.float64 else x.float())
+    if not labels:
+        raise ValueError(f"there are no {half} images; check the source")
+    return {layer: torch.cat(parts) for layer, parts in kept.items()}, torch.cat(labels)
 
 
 def _side_by_side(layers: Iterator[_Pooled]) -> Iterator[list[_Pooled]]:
