@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy, interpolate
 from wellcond.evaluation.keeping import Batches, Name, Read, ReadOnce
 
 VOID = 255
+PIXELS = {"cpu": 1 << 20}  # times classes, at once; elsewhere a whole batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +75,15 @@ def train_heads(read: Read, batches: Batches, num_classes: int, schedule: Schedu
 
 
 def _loss(logits: Tensor, masks: Tensor) -> Tensor:
-    """Mean over the pixels that count; 0 where none does. Nobody waits for the device to learn which."""
-    total = cross_entropy(upsampled(logits, masks), masks, ignore_index=VOID, reduction="sum")
-    return total / (masks != VOID).sum().clamp(min=1)
+    """Mean over the pixels that count; 0 where none does. Nobody waits for the device to learn which.
+
+    A CPU takes a few pictures at a time: what its cache holds, and memory that is not asked of the system every time.
+    """
+    most = PIXELS.get(logits.device.type, masks.numel() * logits.shape[1])
+    step = max(1, most // (masks[0].numel() * logits.shape[1]))
+    parts = zip(logits.split(step), masks.split(step), strict=True)
+    totals = [cross_entropy(upsampled(x, m), m, ignore_index=VOID, reduction="sum") for x, m in parts]
+    return torch.stack(totals).sum() / (masks != VOID).sum().clamp(min=1)
 
 
 def upsampled(logits: Tensor, masks: Tensor) -> Tensor:
