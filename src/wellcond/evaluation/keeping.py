@@ -63,8 +63,8 @@ class ReadOnce:
 
 
 def room(device: torch.device) -> int:
-    """How many bytes of features may be kept: of a GPU half of what is free."""
-    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else KEEP
+    """How many bytes of features may be kept: of a GPU a quarter of what is free, for the heads need room, too."""
+    return torch.cuda.mem_get_info(device)[0] // 4 if device.type == "cuda" else KEEP
 
 
 def _places(features: Mapping[Name, Tensor], count: int) -> dict[Name, Tensor]:
