@@ -83,6 +83,8 @@ def test_every_judge_by_layer(runs, tmp_path, capsys):
     text = page.read_text()
     assert text.count("<img") == (1 + 2 * 3) * 3 * 2 + (1 + 2 * 4) * 3  # objects, maps; segments also multi-scale
     assert "http://" not in text.split("<script>")[0]
+    for title in ("k-NN top-1", "linear probe top-1", "dense probe mIoU", "CorLoc", "foreground IoU", "variance in"):
+        assert text.count(f'"text":"{title}') == 1, "a curve by layer of every number"
 
 
 def test_the_numbers_are_those_of_the_features(runs, capsys):
