@@ -12,7 +12,7 @@ Legend: B matrices of order n, b vectors in a block, m in the basis.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -71,9 +71,12 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-8, m
         full = high + block.shape[1] > most
         if full or step >= look:
             look = step + max(1, step // LOOK_AGAIN)
-            found = _ritz(V[:, k:high], T[:, k:high, k:high], real[:, k:high], rest, tolerance, first)
+            basis = V[:, k:high]
+            found, values, S = _ritz(basis, T[:, k:high, k:high], real[:, k:high], rest, tolerance)
             if full or bool(found.converged.all()):
-                return found
+                one = values >= found.value[:, None] - SIMPLE
+                chosen = (nearest(first @ basis.mT, S, one)[:, None] @ basis)[:, 0]
+                return replace(found, vector=torch.where((found.gap <= SIMPLE)[:, None], chosen, found.vector))
         low = high
 
 
@@ -108,10 +111,10 @@ def _orthonormal(X: Tensor) -> tuple[Tensor, Tensor]:
     return X, there
 
 
-def _ritz(V: Tensor, T: Tensor, real: Tensor, rest: Tensor, tolerance: float, first: Tensor) -> Leading:
+def _ritz(V: Tensor, T: Tensor, real: Tensor, rest: Tensor, tolerance: float) -> tuple[Leading, Tensor, Tensor]:
     """The largest Ritz pair of T in the basis V. M V = T V + `rest` in the last rows, so its residual is theirs.
 
-    `first` (B, 1, n) lies in the basis, but for what is known.
+    Beside it all values (B, m), ascending, and vectors (B, m, m) of T.
     """
     T = (T + T.mT) / 2
     scale = T.diagonal(dim1=-2, dim2=-1).abs().amax(-1, keepdim=True).clamp(min=torch.finfo(T.dtype).tiny)
@@ -121,6 +124,5 @@ def _ritz(V: Tensor, T: Tensor, real: Tensor, rest: Tensor, tolerance: float, fi
     value = values[..., -1]
     gap = value - values[..., -2] if values.shape[-1] > 1 else scale[..., 0]
     converged = (residual <= tolerance * gap) | (residual <= _NOISE * torch.finfo(T.dtype).eps * scale[..., 0])
-    top = torch.where((gap <= SIMPLE)[:, None], nearest(first @ V.mT, S, values >= value[:, None] - SIMPLE), top)
     vector = (top[:, None] @ V)[:, 0]
-    return Leading(value=value, vector=vector, gap=gap, residual=residual, converged=converged)
+    return Leading(value=value, vector=vector, gap=gap, residual=residual, converged=converged), values, S
