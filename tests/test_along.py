@@ -175,6 +175,11 @@ def test_what_was_decoded_once_is_not_decoded_again(monkeypatch):
     monkeypatch.setattr(Squares, "_read", lambda *_: pytest.fail("decoded again"))
     again = [masks for _, masks in squares.anew()]
     assert len(again) == 3 and all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    in_order = torch.cat([images for images, _ in squares.anew()])
+    numbers = torch.cat([numbers for numbers, _, _ in squares.anew().numbered()])
+    assert sorted(numbers.tolist()) == list(range(squares.num_pictures)) != numbers.tolist()
+    for number, image in zip(numbers, in_order, strict=True):
+        assert torch.equal(image, view.normalised(squares.kept[number][0]))
 
 
 def test_generators_and_determinism_are_put_back():

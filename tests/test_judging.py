@@ -25,7 +25,7 @@ from wellcond import recipes
 from wellcond.cli import main
 from wellcond.config import to_json
 from wellcond.data.procedural import CLASSES, procedural
-from wellcond.evaluation import JUDGES, Backbone, Scene, Settings, Subject
+from wellcond.evaluation import JUDGES, Backbone, Scene, Settings, Subject, keeping
 from wellcond.evaluation.scenes import by_size, stacked
 from wellcond.judging import _tables, parse
 from wellcond.judging.album import Album, Sight
@@ -83,6 +83,8 @@ def test_every_judge_by_layer(runs, tmp_path, capsys):
     text = page.read_text()
     assert text.count("<img") == (1 + 2 * 3) * 3 * 2 + (1 + 2 * 4) * 3  # objects, maps; segments also multi-scale
     assert "http://" not in text.split("<script>")[0]
+    for title in ("k-NN top-1", "linear probe top-1", "dense probe mIoU", "CorLoc", "foreground IoU", "variance in"):
+        assert text.count(f'"text":"{title}') == 1, "a curve by layer of every number"
 
 
 def test_the_numbers_are_those_of_the_features(runs, capsys):
@@ -242,6 +244,34 @@ def test_judges_need_neither_command_nor_disk():
     for judge, words in (("discovery", "boxes or masks"), ("segmentation", "masks")):
         with pytest.raises(ValueError, match=words):
             dict(JUDGES[judge](subject))
+
+
+@pytest.mark.parametrize(("keep", "passes"), [(1 << 30, 2), (0, 4)])
+def test_neighbours_and_probe_share_one_pass(keep, passes, monkeypatch):
+    """Over each half, where memory keeps what was read; a subject with another model reads its own."""
+    config = replace(recipes.get("procedural-vit").model, image_size=16, patch_size=8)
+    one, other = (build_model(config).eval() for _ in range(2))
+    for parameter in other.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+    asked = []
+
+    def batches(half):
+        asked.append(half)
+        generator = torch.Generator().manual_seed(int(half == "val"))
+        yield torch.randn(40, 3, 16, 16, generator=generator), torch.arange(40) % 4
+
+    def judged(subject):
+        return [dict(JUDGES[judge](subject)) for judge in ("knn", "linear")]
+
+    monkeypatch.setattr(keeping, "KEEP", keep)
+    settings = Settings(k=3, layers="all", probe_epochs=3)
+    alone = [[dict(JUDGES[judge](Subject(model=model, forward=model, batches=batches, settings=settings)))
+              for judge in ("knn", "linear")] for model in (one, other)]  # fmt: skip
+    assert alone[0] != alone[1]
+    asked.clear()
+    subject = Subject(model=one, forward=one, batches=batches, settings=settings)
+    assert judged(subject) == alone[0] and len(asked) == passes
+    assert judged(replace(subject, model=other, forward=other)) == alone[1] and len(asked) == 2 * passes
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import pytest
-from layout_cases import SIZE, numbers, sample, write_ade20k, write_coco, write_voc
+from layout_cases import SIZE, numbers, sample, save, write_ade20k, write_coco, write_voc
 from PIL import Image
 from pyarrow import parquet
 
@@ -74,10 +74,12 @@ def test_a_list_of_voc_may_be_of_file_names_and_begin_with_a_mark(tmp_path):
 
 def test_voc_as_it_unpacks(tmp_path):
     write_voc(tmp_path / "VOCdevkit" / "VOC2012")
-    assert len(opened(tmp_path / "VOCdevkit")) == 3
+    for place in (tmp_path / "VOCdevkit", tmp_path):  # the second is torchvision's root
+        assert len(opened(place)) == 3 and opened(place).title == "voc:VOC2012/Segmentation/val"
     write_voc(tmp_path / "VOCdevkit" / "VOC2007")
-    with pytest.raises(ValueError, match=r"holds VOC2007 and VOC2012; give one of them, for example .*VOC2012'"):
-        opened(tmp_path / "VOCdevkit")
+    for place in (tmp_path / "VOCdevkit", tmp_path):
+        with pytest.raises(ValueError, match=r"holds VOC2007 and VOC2012; give one of them, for example .*VOC2012'"):
+            opened(place)
 
 
 def test_a_list_of_segmentation_misses_a_mask(tmp_path):
@@ -124,6 +126,15 @@ def test_ade20k(tmp_path):
     for index, (_, _, mask) in enumerate(known(source), start=3):
         assert (mask[0] == 255).all()  # "other"
         assert (mask[1:] == np.where(sample(index).mask, sample(index).label, 99)[1:]).all()
+
+
+@pytest.mark.parametrize("folder", ["images/ADE/training/urban/street", "images/training/a/abbey"])
+def test_the_whole_ade20k_is_refused(folder, tmp_path):
+    """Of 2021 and of 2016: the masks lie among the pictures, and were trained on as if they were some."""
+    for name in ("ADE_train_00000001.jpg", "ADE_train_00000001_seg.png"):
+        save(tmp_path / folder / name, sample(0).image if name.endswith("jpg") else sample(0).mask.astype(np.uint8))
+    with pytest.raises(ValueError, match=r"is the whole ADE20K.*ADEChallengeData2016"):
+        opened(tmp_path)
 
 
 def test_stored_pictures_are_not_turned_by_their_exif(tmp_path):

@@ -10,8 +10,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_jaccard_index
 
+from wellcond.evaluation import keeping, linear, segmentation
 from wellcond.evaluation import knn as neighbours
-from wellcond.evaluation import linear, segmentation
 from wellcond.evaluation.knn import count_top, knn_votes
 from wellcond.evaluation.pca import colours, principal_components
 
@@ -199,6 +199,44 @@ def test_a_dense_head_learns_what_is_there_and_heads_do_not_disturb_each_other()
     assert scores["all"] > 0.7 > 0.4 > scores["blind"]
 
 
+class Shuffled(Stripes):
+    """The same pictures in another order every pass, by number; counts how often any was made ready."""
+
+    num_pictures = 23
+
+    def __init__(self) -> None:
+        super().__init__(6)
+        batches = list(Stripes(6))
+        self.tokens, self.masks = (torch.cat(part)[:23] for part in zip(*batches, strict=True))
+        self.rng, self.ready = np.random.default_rng(0), 0
+
+    def __iter__(self):
+        return ((images(), masks) for _, images, masks in self.numbered())
+
+    def numbered(self):
+        for numbers in torch.from_numpy(self.rng.permutation(23)).split(4):
+            yield numbers, lambda numbers=numbers: self._made(numbers), self.masks[numbers]
+
+    def _made(self, numbers):
+        self.ready += len(numbers)
+        return self.tokens[numbers]
+
+
+def test_a_dense_probe_reads_every_picture_once(monkeypatch):
+    """Or every time, where memory does not hold what was read; the heads are the same bit for bit."""
+    schedule = segmentation.Schedule(epochs=3, rate=0.05)
+    read = lambda x: {"all": x.contiguous(memory_format=torch.channels_last), "blind": x[:, 3:].clone()}  # noqa: E731
+    once, often = Shuffled(), Shuffled()
+    remembered = segmentation.train_heads(read, once, 3, schedule)
+    assert once.ready == 23
+    monkeypatch.setattr(keeping, "KEEP", 23 * 7 * 25 * 8 - 1)
+    read_again = segmentation.train_heads(read, often, 3, schedule)
+    assert often.ready == 3 * 23
+    for name, head in remembered.items():
+        for a, b in zip(head.state_dict().values(), read_again[name].state_dict().values(), strict=True):
+            assert torch.equal(a, b)
+
+
 def test_the_dense_loss_is_taken_in_pixels_without_void():
     head = segmentation.Head(2, 3).double()
     nn.init.normal_(head.project.weight)
@@ -213,6 +251,20 @@ def test_the_dense_loss_is_taken_in_pixels_without_void():
     ]  # fmt: skip
     assert float(got) == pytest.approx(-np.mean(picked), abs=1e-10)
     assert float(segmentation._loss(head(tokens).detach(), torch.full_like(masks, 255))) == 0
+
+
+def test_a_few_pictures_at_a_time_have_the_same_gradient(monkeypatch):
+    """Bit for bit: on a CPU a batch goes through in parts."""
+    logits, masks = torch.randn(5, 3, 4, 4), torch.randint(3, (5, 16, 16))
+    masks[1] = 255
+    found = []
+    for most in (1, 2 * 3 * 16 * 16, 1 << 20):
+        monkeypatch.setitem(segmentation.PIXELS, "cpu", most)
+        x = logits.clone().requires_grad_()
+        segmentation._loss(x, masks).backward()
+        found.append(x.grad)
+    assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[2])
+    assert not found[0][1].any() and found[0][4].any()
 
 
 def test_a_batch_of_a_single_token_is_no_stop():

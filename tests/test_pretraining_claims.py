@@ -17,6 +17,7 @@ from wellcond import recipes
 from wellcond.cli import main
 from wellcond.config import ReproduceConfig
 from wellcond.data.splits import open_split
+from wellcond.evaluation import JUDGES
 from wellcond.report import Figure
 from wellcond.reproduction import (
     along_claims,
@@ -112,6 +113,39 @@ def test_the_others_are_of_the_same_runs(claim, dense, monkeypatch):
     assert title in page
     if claim == "cts-pca":
         assert page.count("<img") == dino_judged.KEPT * (1 + len(CELLS))
+
+
+@pytest.mark.parametrize(("commits", "again"), [("aa", []), ("ab", ["knn", "linear"]), ("++", ["knn", "linear"])])
+def test_a_look_goes_on_where_it_was_cut_off(commits, again, tmp_path, monkeypatch):
+    """Two judges have spoken when the portion ends. The next asks the others, and these if the code is not the same."""
+    asked = []
+
+    def told(name, judge):
+        def judged(subject):
+            if len(asked) == 2 and not (tmp_path / "cut").exists():
+                (tmp_path / "cut").touch()
+                raise KeyboardInterrupt
+            asked.append(name)
+            yield from judge(subject)
+
+        return judged
+
+    for name in ("knn", "linear", "segmentation", "discovery"):
+        monkeypatch.setitem(JUDGES, name, told(name, JUDGES[name]))
+    monkeypatch.setattr(dino_cells, "along", lambda sources, options: {})
+    words = tmp_path, "--only", "vit-tiny/skip/adamw"
+    found = []
+    for commit in commits:
+        monkeypatch.setenv("WELLCOND_COMMIT", commit)
+        found.append(reproduce("cts-depth", *words))
+    assert [status for status, _ in found] == [130, 0]
+    # the pictures of all three sets are the same stand-in, so discovery is asked once
+    assert asked == ["knn", "linear", *again, "discovery", "segmentation"]
+    (run,), (whole,) = (
+        content["runs"]
+        for content in (found[1][1], reproduce("cts-pca", *words, "--again", "--runs", tmp_path / "b")[1])
+    )
+    assert whole["judged"] == run["judged"] and whole["maps"] == run["maps"]
 
 
 @pytest.mark.parametrize("claim", ["cts-fig2", "cts-fig3", "cts-depth", "cts-pca"])
@@ -225,6 +259,13 @@ def test_fine_tuned_in_the_same_call(table5):
         assert run["val_loss"] == pytest.approx(json.loads((folder / "summary.json").read_text())["val_loss"], abs=1e-4)
     page = (out / "asa-table5.html").read_text()
     assert "Top-1 by epoch" in page and "Training loss by epoch" in page
+
+
+def test_seconds_are_those_of_all_portions(table5, tmp_path):
+    """Also where this one found both trainings finished."""
+    out, content = table5
+    _, again = reproduce("asa-table5", tmp_path, "--runs", out / "runs")
+    assert [run["seconds"] for run in again["runs"]] == [run["seconds"] for run in content["runs"]]
 
 
 def test_other_fine_tuning_is_other_runs(table5, monkeypatch, capsys):

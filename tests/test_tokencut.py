@@ -68,6 +68,22 @@ def test_a_batch_is_its_pictures_one_by_one_whatever_the_chunks(dtype, monkeypat
             assert torch.equal(getattr(parts, name)[i], getattr(whole, name)[i])
 
 
+@pytest.mark.parametrize(("passes", "at_once"), [(1, 20), (2, 10), (4, 4), (4, 1)])
+def test_layers_are_cut_together_as_many_as_one_pass_takes(passes, at_once, monkeypatch):
+    """Four layers of four pictures, each as if alone: on a GPU a look at all layers was bound by launches."""
+    layers: dict[int, torch.Tensor] = dict(zip((1, 2, 5, 7), features(16).float().split(4), strict=True))
+    alone = {layer: token_cut(x, GRID) for layer, x in layers.items()}
+    asked = []
+    monkeypatch.setitem(tokencut.MOST_NUMBERS, "cpu", at_once * 192**2)
+    monkeypatch.setattr(tokencut, "token_cut", lambda X, grid: asked.append(len(X)) or token_cut(X, grid))
+    found = dict(tokencut.cut_layers(layers, GRID))
+    assert len(asked) == passes and sum(asked) == 16 and list(found) == list(layers)
+    for layer, cut in found.items():
+        for name in ("box", "component", "seed", "tied"):
+            assert torch.equal(getattr(cut, name), getattr(alone[layer], name))
+        torch.testing.assert_close(cut.eigenvector, alone[layer].eigenvector, atol=1e-5, rtol=0)
+
+
 def test_where_lanczos_does_not_converge_the_dense_solver_answers(monkeypatch):
     X = features(6)
     want = token_cut(X, GRID)
@@ -97,6 +113,37 @@ def test_a_picture_without_an_answer_is_marked_and_gets_the_same_one_every_time(
     first, second = token_cut(X, (4, 4)), token_cut(X.repeat(3, 1, 1), (4, 4))
     assert first.tied.all() and second.tied.all()
     assert torch.equal(first.box[0], second.box[2])
+
+
+def without_an_answer() -> torch.Tensor:
+    """All patches alike, but for a pair, or three that are like nobody: second eigenvalues that come often, or a vector
+    that is the mean at most patches."""
+    n, generator = GRID[0] * GRID[1], torch.Generator().manual_seed(0)
+    unit = torch.eye(n + 1)
+    X = unit[0] + 0.001 * torch.rand(4, n, n + 1, generator=generator)
+    X[1, [20, 70]] = unit[0] + torch.tensor([[-2.0], [2.0]]) * unit[1]
+    X[2, [20, 70]] = unit[0] + torch.tensor([[2.0], [-2.0]]) * unit[1]
+    X[3, [11, 60, 180]] = unit[2:5]
+    return X
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_chooses_no_answer(dtype, monkeypatch):
+    """Alone, among others that take more products, and by the dense solver: the numbers of a model whose tokens have
+    become alike do not hang on the size of the batch."""
+    X = without_an_answer().to(dtype)
+    n = X.shape[1]
+    others = torch.cat([features(6), torch.zeros(6, n, n + 1 - 32)], 2).to(dtype)
+    among = token_cut(torch.cat([X, others]), GRID)
+    assert among.tied[:4].all()
+    alone = [token_cut(x[None], GRID) for x in X]
+    weak = tokencut.leading_eigenpair
+    monkeypatch.setattr(tokencut, "leading_eigenpair", lambda apply, known, tolerance: weak(apply, known, most=4))
+    dense = token_cut(X, GRID)
+    for i in range(4):
+        for name in ("box", "component", "seed", "tied"):
+            assert torch.equal(getattr(alone[i], name)[0], getattr(among, name)[i])
+            assert torch.equal(getattr(dense, name)[i], getattr(among, name)[i])
 
 
 def test_seeds_of_equal_size_in_two_components_are_a_tie_and_the_first_is_taken():

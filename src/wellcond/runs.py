@@ -9,6 +9,7 @@
     replay/         batches whose step was skipped, as indices
     summary.json    the last numbers, once the run is done
     evaluation.json what `wellcond evaluate` found: one row for each judge, source, step and settings
+    look.json       what `wellcond reproduce` has asked of the trained run so far, for claims that look at all layers
 
 A killed process leaves at most a torn last line; the checkpoint knows how long `metrics.jsonl` was, and resuming cuts
 it there.
@@ -26,7 +27,7 @@ from .finite import finite
 from .locks import locked
 
 CONFIG, ENV, METRICS, TIMINGS, SUMMARY = "config.json", "env.json", "metrics.jsonl", "timings.jsonl", "summary.json"
-CLASSES, EVALUATION = "classes.json", "evaluation.json"
+CLASSES, EVALUATION, LOOK = "classes.json", "evaluation.json", "look.json"
 # A killed process may be reported dead some moments before the system drops its lock, and a restart may be as quick.
 PATIENCE = 1.0  # seconds
 

@@ -15,6 +15,16 @@ def is_here(folder: Path) -> bool:
     )
 
 
+def refuse_whole(folder: Path) -> None:
+    """ValueError for the whole ADE20K: its masks, pictures beside the pictures, would be taken for some of them."""
+    whole = any((folder / "images" / name).is_dir() for name in ("ADE", *NAMES.values()))
+    if whole and next(folder.glob("images/**/ADE_*_seg.png"), None):
+        raise ValueError(
+            f"{str(folder)!r} is the whole ADE20K, with masks of thousands of names; give the challenge's 150 classes, "
+            "ADEChallengeData2016"
+        )
+
+
 def open_half(root: Path, half: str) -> LaidOut:
     name = NAMES[half]
     pictures = sorted((root / "images" / name).glob("*.jpg"))

@@ -1,7 +1,8 @@
 """Sets with masks and boxes as their makers lay them out on disk. Floor 6; imports no torch.
 
     VOC        JPEGImages/ID.jpg  Annotations/ID.xml  SegmentationClass/ID.png  ImageSets/{Segmentation,Main}/SET.txt
-               as it unpacks, VOCdevkit/VOC2012/…: give the year's folder, or VOCdevkit where it holds one year
+               as it unpacks, VOCdevkit/VOC2012/…: give the year's folder, or VOCdevkit or what it lies in, where it
+               holds one year
     COCO       {train,val}{2014,2017}/NAME.jpg, also in images/   annotations/instances_{train,val}{2014,2017}.json
                COCO-Stuff's maps NAME.png in stuffthingmaps/{train,val}2017/, or annotations/{train,val}2017/
     ADE20K     images/{training,validation}/NAME.jpg  annotations/{training,validation}/NAME.png
@@ -91,7 +92,9 @@ def open_layout(path: Path, half: Half) -> LaidOut | None:
     for layout in (voc, coco, ade20k):
         if layout.is_here(path):
             return layout.open_half(path, half)
-    if years := [folder for folder in sorted(path.glob("VOC*")) if voc.is_here(folder)]:
+    ade20k.refuse_whole(path)
+    devkit = path / "VOCdevkit" if (path / "VOCdevkit").is_dir() else path  # torchvision's root holds it
+    if years := [folder for folder in sorted(devkit.glob("VOC*")) if voc.is_here(folder)]:
         if len(years) > 1:
             names = " and ".join(folder.name for folder in years)
             raise ValueError(f"{str(path)!r} holds {names}; give one of them, for example {str(years[-1])!r}")

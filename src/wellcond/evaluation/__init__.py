@@ -6,6 +6,7 @@
     tokencut      the object of a picture                     discovery   CorLoc and IoU of these objects
     components, boxes    of masks                             scenes      pictures of any size, in batches of one
     judges        all of these as judges of a Subject         subject, settings    who is judged, and how
+    keeping       features that are read once
 
 They know neither the command line nor the disk.
 """

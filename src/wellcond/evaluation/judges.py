@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from wellcond.evaluation import discovery, linear, segmentation
 from wellcond.evaluation.accuracy import count_correct
 from wellcond.evaluation.features import Backbone
+from wellcond.evaluation.keeping import room
 from wellcond.evaluation.knn import count_top, knn_votes
 from wellcond.evaluation.pca import colours, principal_components
 from wellcond.evaluation.scenes import by_size, stacked
-from wellcond.evaluation.subject import Subject
-from wellcond.evaluation.tokencut import token_cut
+from wellcond.evaluation.subject import Half, Subject
+from wellcond.evaluation.tokencut import cut_layers
 
 MOST_NUMBERS = 1 << 28  # in the features of layers that a probe is trained on together: 1 GiB
 Judge = Callable[[Subject], Iterator[tuple[str, float]]]
@@ -97,13 +98,12 @@ def judge_discovery(subject: Subject) -> Iterator[tuple[str, float]]:
         images = stacked(scenes, patch, backbone.device)
         if backbone.grid(images) == (1, 1):
             raise ValueError(f"{scenes[0].name} is a single patch, which cannot be cut in two; choose a larger size")
-        for layer, keys in backbone.read(images, layers, "keys").items():
-            cut = token_cut(keys, backbone.grid(images))
+        shown = [place for place, scene in enumerate(scenes) if scene.index < subject.settings.pictures]
+        for layer, cut in cut_layers(backbone.read(images, layers, "keys"), backbone.grid(images)):
             boxes = discovery.add(scores[layer], cut, scenes, patch)
-            for scene, box, component in zip(scenes, boxes, cut.component.cpu().numpy(), strict=True):
-                if scene.index < subject.settings.pictures:
-                    found = discovery.object_mask(component, scene, patch)
-                    subject.show("object", layer, scene.index, (box.tolist(), found))
+            for place in shown:
+                found = discovery.object_mask(cut.component[place].cpu().numpy(), scenes[place], patch)
+                subject.show("object", layer, scenes[place].index, (boxes[place].tolist(), found))
     for layer, score in scores.items():
         if not score.pictures:
             raise ValueError("there are no pictures to discover objects in; check the validation source")
@@ -150,20 +150,15 @@ class _Pooled(NamedTuple):
 
 
 def _pooled(subject: Subject) -> Iterator[_Pooled]:
-    """Of each layer, after one pass over both halves."""
+    """Of each layer. Whoever comes first reads both halves; the next takes over what memory could keep."""
     backbone = Backbone(subject.model, subject.forward, pool=subject.settings.pool)
     layers = backbone.layers(subject.settings.layers)
-    halves: list[tuple[dict[int, Tensor], Tensor]] = []
-    for half in ("train", "val"):
-        kept: dict[int, list[Tensor]] = {layer: [] for layer in layers}
-        labels = []
-        for images, truth in subject.batches(half):
-            labels.append(truth)
-            for layer, x in backbone.read(images, layers, "pooled").items():
-                kept[layer].append(x if x.dtype == torch.float64 else x.float())
-        if not labels:
-            raise ValueError(f"there are no {half} images; check the source")
-        halves.append(({layer: torch.cat(parts) for layer, parts in kept.items()}, torch.cat(labels)))
+    halves = subject.kept.pop("pooled", None)
+    if halves is None:
+        halves = [_read_pooled(subject, backbone, layers, half) for half in ("train", "val")]
+        size = sum(x.numel() * x.itemsize for features, _ in halves for x in features.values())
+        if size <= room(backbone.device):
+            subject.kept["pooled"] = halves
     (train, labels), (test, truth) = halves
     if (labels == labels[0]).all():
         raise ValueError(f"all training pictures have one class, {int(labels[0])}; give a set with two or more")
@@ -171,6 +166,21 @@ def _pooled(subject: Subject) -> Iterator[_Pooled]:
     for layer in layers:
         named = partial(_name, layer=layer, backbone=backbone)
         yield _Pooled(train[layer], labels, test[layer], truth, num_classes, named)
+
+
+def _read_pooled(
+    subject: Subject, backbone: Backbone, layers: tuple[int, ...], half: Half
+) -> tuple[dict[int, Tensor], Tensor]:
+    """Features (N, d) by layer and labels (N,) of a half, in one pass over it."""
+    kept: dict[int, list[Tensor]] = {layer: [] for layer in layers}
+    labels = []
+    for images, truth in subject.batches(half):
+        labels.append(truth)
+        for layer, x in backbone.read(images, layers, "pooled").items():
+            kept[layer].append(x if x.dtype == torch.float64 else x.float())
+    if not labels:
+        raise ValueError(f"there are no {half} images; check the source")
+    return {layer: torch.cat(parts) for layer, parts in kept.items()}, torch.cat(labels)
 
 
 def _side_by_side(layers: Iterator[_Pooled]) -> Iterator[list[_Pooled]]:

@@ -1,33 +1,24 @@
 """A dense linear probe: batch norm and a 1 × 1 convolution on frozen patch tokens → a class for each pixel.
 
 Logits are upsampled (bilinear) to the size of the mask, and cross-entropy is taken there; pixels of the void label do
-not count. Heads of several layers train side by side on one pass of the backbone; "multi-scale" is the layers at 1/4,
-1/2, 3/4 and all of the depth, side by side. AdamW, cosine to 0. Scored by the mean over classes of
-intersection / union, from one confusion matrix of all pixels of the set.
+not count. Heads of several layers train side by side on one pass of the backbone, which is then remembered;
+"multi-scale" is the layers at 1/4, 1/2, 3/4 and all of the depth, side by side. AdamW, cosine to 0. Scored by the mean
+over classes of intersection / union, from one confusion matrix of all pixels of the set.
 
 Legend: B pictures (S, S), h × w patches of width d, C classes.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
+from wellcond.evaluation.keeping import Batches, Name, Read, ReadOnce
+
 VOID = 255
-Name = str
-Read = Callable[[Tensor], Mapping[Name, Tensor]]  # pictures → tokens (B, d, h, w) for each head
-
-
-class Batches(Protocol):
-    """Pictures (B, 3, S, S) and masks (B, S, S) int64, as often as asked; its length is the number of batches."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]: ...
+PIXELS = {"cpu": 1 << 20}  # times classes, at once; elsewhere a whole batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +47,14 @@ class Head(nn.Module):
 
 
 def train_heads(read: Read, batches: Batches, num_classes: int, schedule: Schedule) -> dict[Name, Head]:
-    """One head for each name that `read` gives, all on the same batches; each as if it were alone."""
+    """A head for each name that `read` gives tokens (B, d, h, w) of, on the same batches; each as if it were alone."""
     heads: dict[Name, Head] = {}
     optimizer: torch.optim.Optimizer | None = None
     total, step, known = schedule.epochs * len(batches), 0, False
+    pictures = ReadOnce(read, batches)
     for _ in range(schedule.epochs):
-        for images, masks in batches:
-            tokens, known = read(images), known or bool((masks != VOID).any())
+        for tokens, masks in pictures:
+            known = known or bool((masks != VOID).any())
             if optimizer is None:
                 heads = {name: Head(x.shape[1], num_classes).to(x).train() for name, x in tokens.items()}
                 parameters = [p for head in heads.values() for p in head.parameters()]
@@ -83,9 +75,15 @@ def train_heads(read: Read, batches: Batches, num_classes: int, schedule: Schedu
 
 
 def _loss(logits: Tensor, masks: Tensor) -> Tensor:
-    if bool((masks == VOID).all()):
-        return 0.0 * logits.sum()  # a batch of void alone says nothing; its mean would be 0 / 0
-    return cross_entropy(upsampled(logits, masks), masks, ignore_index=VOID)
+    """Mean over the pixels that count; 0 where none does. Nobody waits for the device to learn which.
+
+    A CPU takes a few pictures at a time: what its cache holds, and memory that is not asked of the system every time.
+    """
+    most = PIXELS.get(logits.device.type, masks.numel() * logits.shape[1])
+    step = max(1, most // (masks[0].numel() * logits.shape[1]))
+    parts = zip(logits.split(step), masks.split(step), strict=True)
+    totals = [cross_entropy(upsampled(x, m), m, ignore_index=VOID, reduction="sum") for x, m in parts]
+    return torch.stack(totals).sum() / (masks != VOID).sum().clamp(min=1)
 
 
 def upsampled(logits: Tensor, masks: Tensor) -> Tensor:

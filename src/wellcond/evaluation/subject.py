@@ -1,6 +1,6 @@
 """Who is judged: a model, and both halves of the pictures in the forms that judges ask for."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -41,6 +41,8 @@ class Subject:
     num_segments: int = 0
     """Classes of the masks."""
     settings: Settings = DEFAULTS
+    kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What one judge has read and the next may take; a changed subject (`replace`) has its own."""
     show: Show = lambda what, layer, index, value: None
     """Gets what a judge found in the first pictures:
     "object" (box, mask (H, W)), "pca" (h, w, 3) in 0 … 1, "segments" (S, S) class numbers; layer −1 is multi-scale.

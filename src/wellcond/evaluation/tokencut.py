@@ -11,11 +11,13 @@ where that does not converge, the dense solver in float64.
 
 Ties. The answer is not defined by the picture, whoever computes it, where the second eigenvalue is not simple (three
 patches like nobody else are enough), or where seeds of equal |y| lie in different components. Such pictures are marked
-`tied`; here the first seed in reading order is taken, elsewhere rounding decides.
+`tied`; here the eigenvector nearest to a fixed one and the first seed in reading order are taken, elsewhere rounding
+decides.
 
 Legend: B pictures, n = h · w patches, d width of the features.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,12 +27,12 @@ from torch.nn.functional import normalize
 from wellcond.evaluation.boxes import box_around
 from wellcond.evaluation.components import component_of
 from wellcond.spectral import eigen
-from wellcond.spectral.krylov import leading_eigenpair
+from wellcond.spectral.krylov import SIMPLE, leading_eigenpair, nearest, starts
 
 TAU, EPSILON = 0.2, 1e-5
 SAME = 1e-5  # seeds whose |y| differs by less of the largest are equal
+MEAN = 1e-10  # patches whose y is above the mean by less of the largest lie at it, and outside
 APART = 0.02  # a gap from which float32 is enough
-SIMPLE = 1e-8  # a gap between eigenvalues (which lie in −1 … 1) below this is none
 MOST_NUMBERS = {"cpu": 1 << 21}  # in the matrices of one pass: what a CPU's cache holds
 ELSEWHERE = 1 << 28  # 2 GiB
 
@@ -57,21 +59,39 @@ def token_cut(features: Tensor, grid: tuple[int, int], *, tau: float = TAU, epsi
     if not len(features):  # shapes and types are those of one picture
         one = token_cut(features.new_zeros(1, *features.shape[1:]), grid)
         return Cut(**{name: getattr(one, name)[:0] for name in Cut.__dataclass_fields__})
-    most = MOST_NUMBERS.get(features.device.type, ELSEWHERE)
-    step = max(1, most // features.shape[1] ** 2)
-    parts = [_cut(chunk, grid, tau, epsilon) for chunk in features.split(step)]
+    parts = [_cut(chunk, grid, tau, epsilon) for chunk in features.split(_at_once(features))]
     if len(parts) == 1:
         return parts[0]
     return Cut(**{name: torch.cat([getattr(part, name) for part in parts]) for name in Cut.__dataclass_fields__})
 
 
+def cut_layers(features: Mapping[int, Tensor], grid: tuple[int, int]) -> Iterator[tuple[int, Cut]]:
+    """`token_cut` of the same pictures by several layers, (B, n, d) each: as many of them together as one pass takes.
+
+    A cut is some hundred small operations one after the other, whose number hardly grows with the pictures: a GPU
+    would spend its time on launching them, layer by layer.
+    """
+    layers, some = list(features), next(iter(features.values()))
+    together = max(1, _at_once(some) // max(1, len(some)))
+    for low in range(0, len(layers), together):
+        group = layers[low : low + together]
+        cut = token_cut(torch.cat([features[layer] for layer in group]), grid)
+        for place, layer in enumerate(group):
+            own = slice(place * len(some), (place + 1) * len(some))
+            yield layer, Cut(**{name: getattr(cut, name)[own] for name in Cut.__dataclass_fields__})
+
+
+def _at_once(features: Tensor) -> int:
+    """How many pictures go through in one pass."""
+    return max(1, MOST_NUMBERS.get(features.device.type, ELSEWHERE) // features.shape[1] ** 2)
+
+
 def _cut(features: Tensor, grid: tuple[int, int], tau: float, epsilon: float) -> Cut:
     y, gap = second_eigenvector(alike(features, tau), epsilon)
     seed, equal = _seed(y)
-    above = y > y.mean(1, keepdim=True)
-    holds = above.gather(1, seed[:, None])
-    foreground = torch.where(holds, above, ~above).reshape(-1, *grid)
-    y = torch.where(holds, y, -y)
+    y = torch.where(y.gather(1, seed[:, None]) < 0, -y, y)  # then it is above the mean
+    most = y.amax(1, keepdim=True)
+    foreground = (y - y.mean(1, keepdim=True) > MEAN * most).reshape(-1, *grid)
     component = component_of(foreground, seed)
     torn = (equal.reshape(foreground.shape) & ~component).flatten(1).any(1)
     tied = torn | (gap <= SIMPLE)
@@ -133,8 +153,12 @@ def _by_krylov(joined: Tensor, epsilon: float, tolerance: float) -> tuple[Tensor
 
 def _dense(N: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = eigen.eigh(N)
-    third = values[:, -3] if values.shape[1] > 2 else values[:, -2] - 1
-    return vectors[..., -2], values[:, -2] - third
+    second = values[:, -2]
+    gap = second - values[:, -3] if values.shape[1] > 2 else torch.ones_like(second)
+    one = values >= second[:, None] - SIMPLE
+    one[:, -1] = False
+    chosen = nearest(starts(N)[:, :1], vectors, one)
+    return torch.where((gap <= SIMPLE)[:, None], chosen, vectors[..., -2]), gap
 
 
 def _seed(y: Tensor) -> tuple[Tensor, Tensor]:

@@ -106,6 +106,7 @@ def _judge(
                 f"the numbers are printed, but {str(directory.path / EVALUATION)!r} cannot be written "
                 f"({error.strerror or error}); make room and evaluate again, or copy them"
             ) from None
+    subject.kept.clear()  # other runs are judged after this one
 
 
 def _write_page(place: Path, albums: "list[Album]", command: EvaluateCommand) -> None:

@@ -9,19 +9,12 @@ from typing import Any
 import numpy as np
 
 from .. import report
+from ..config.along import TITLES
 from . import drawing
 from .album import Album, Sight
 
 MULTI = -1  # the layer that stands for multi-scale
 COLOURS = ("#3b7ddd", "#e08a2c", "#2a9d6f", "#b45cc4", "#8a94a6", "#c0392b")
-CURVES = {
-    "knn": ("top1", "k-NN top-1, %"),
-    "linear": ("top1", "linear probe top-1, %"),
-    "segmentation": ("miou", "dense probe mIoU, %"),
-    "discovery": ("corloc", "CorLoc, %"),
-    "pca": ("explained", "variance in three components, %"),
-}
-FOREGROUND = ("foreground_iou", "foreground IoU, %")
 
 
 def build(albums: Sequence[Album], *, command: str = "") -> report.Report:
@@ -64,11 +57,9 @@ def numbers(albums: Sequence[Album]) -> list[report.Table]:
 
 
 def curves(albums: Sequence[Album]) -> list[report.Figure]:
-    """One figure for each judge that looked at several layers."""
+    """One figure for each number of a judge that looked at several layers."""
     figures = []
-    for judge, (name, title) in CURVES.items():
-        if judge == "discovery" and not any(album.curve(judge, name)[0] for album in albums):
-            name, title = FOREGROUND
+    for (judge, name), title in TITLES.items():
         lines = []
         for album, colour in zip(albums, COLOURS * len(albums), strict=False):
             layers, values = album.curve(judge, name)

@@ -10,7 +10,9 @@ alone tells the object from the rest: the area under its curve against the mask 
 
 import base64
 import io
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from PIL import Image
 from ..config import TrainConfig
 from ..judging.options import EvaluateCommand, JudgeName
 from .dino_cells import AT_ONCE, PETS, SIDE, SMALL, TINY, VOC, WHERE, stands_in
+from .said import Said
 from .statistics import ranks
 
 if TYPE_CHECKING:
@@ -51,35 +54,40 @@ MAPS = Look(data=VOC, judges=("pca",), size=SIDE, where=WHERE)
 
 def judge_all(out: Path, config: TrainConfig, images: Any, *, sources: dict[str, str], quick: bool) -> dict[str, Any]:
     """{"judged": {set: {judge: {name: value}}}, "maps": {…}}; a name has its layer after @, but for the last."""
-    judged: dict[str, dict[str, Any]] = {}
-    for look in LOOKS:
-        album = judge(out, config, look, sources, layers="all", quick=quick)
-        for name, values in album.values.items():
-            judged.setdefault(look.data, {})[name] = {key: round(value, 3) for key, value in values.items()}
-    album = judge(out, config, MAPS, sources, layers="last", quick=quick)
-    assert config.model.patch_size is not None  # DINO's config sees to it
-    return {"judged": judged, "maps": maps_of(album, config.model.patch_size)}
-
-
-def judge(out: Path, config: TrainConfig, look: Look, sources: dict[str, str], *, layers: str, quick: bool) -> "Album":
-    """An album with the numbers of all judges of the look."""
     from ..evaluation import JUDGES
     from ..judging.subjects import examine
 
+    judged: dict[str, dict[str, Any]] = {}
+    began, said = time.perf_counter(), Said(out)
+    for look in LOOKS:
+        command = evaluation(out, config, look, sources, layers="all", quick=quick)
+        examined = cache(partial(examine, out, command))  # only where something is still to be asked
+        for name in look.judges:
+            question = {**asdict(command), "judges": name}
+            values = said.answer(question, lambda name=name, examined=examined: dict(JUDGES[name](examined()[0])))
+            judged.setdefault(look.data, {})[name] = {key: round(value, 3) for key, value in values.items()}
+    command = evaluation(out, config, MAPS, sources, layers="last", quick=quick)
+    subject, album, _ = examine(out, command)
+    album.values["pca"] = dict(JUDGES["pca"](subject))
+    assert config.model.patch_size is not None  # DINO's config sees to it
+    maps = maps_of(album, config.model.patch_size)
+    return {"judged": judged, "maps": maps, "seconds": time.perf_counter() - began + said.before}
+
+
+def evaluation(
+    out: Path, config: TrainConfig, look: Look, sources: dict[str, str], *, layers: str, quick: bool
+) -> EvaluateCommand:
+    """The look as `wellcond evaluate` would have it."""
     source = sources[look.data]
     size = SMALL if look.size and quick else look.size
     own: dict[str, Any] = {"where": look.where, "foreground": look.foreground, "void": look.void, "size": size}
     if stands_in(source):
         own = {}
     own |= {"probe_epochs": 1, "segmentation_epochs": 1} if quick else {}
-    command = EvaluateCommand(
+    return EvaluateCommand(
         runs=(out,), judges=look.judges, data=source, layers=(layers,), pictures=PICTURES, device=config.device,
         batch_size=AT_ONCE, **own,
     )  # fmt: skip
-    subject, album, _ = examine(out, command)
-    for name in look.judges:
-        album.values[name] = dict(JUDGES[name](subject))
-    return album
 
 
 def maps_of(album: "Album", patch: int) -> dict[str, Any]:

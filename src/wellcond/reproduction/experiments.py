@@ -50,7 +50,8 @@ class TrainingClaim:
     sections: Callable[[dict[str, Any]], list[Section]] | None = None
     epochs: int | None = None
     after: Callable[[Path, TrainConfig, "Images"], dict[str, Any]] | None = None
-    """What is measured on the trained model, too; `needs` names what it adds to a run."""
+    """What is measured on the trained model, too; `needs` names what it adds to a run. It may say its `seconds` itself,
+    where an earlier portion had measured a part of it."""
     needs: tuple[str, ...] = ()
     after_diverged: bool = True
     """Also where the run diverged: its last checkpoint."""

@@ -34,7 +34,8 @@ VARIANTS = {
     "dct": Experiment(recipe=PRETRAINED, changes=grayed("dct")),
     "dct-visible": Experiment(recipe=PRETRAINED, changes={**grayed("dct"), "mae.visible": True}),
 }
-FOUND = ("top1", "top5", "best_top1", "best_epoch", "accuracy", "diverged")  # of a run: those of fine-tuning
+# of a run: those of fine-tuning, and the seconds that it took in all its starts
+FOUND = ("top1", "top5", "best_top1", "best_epoch", "accuracy", "diverged", "seconds")
 
 
 def tuned_config(before: TrainConfig, quick: bool, **own: Any) -> TrainConfig:

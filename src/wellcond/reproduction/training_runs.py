@@ -107,8 +107,9 @@ class Runner:
         if self.claim.after is None or (diverged is not None and not self.claim.after_diverged):
             return found
         began = time.perf_counter()
-        found |= self.claim.after(out, config, images)
-        return found | {"seconds": round(found["seconds"] + time.perf_counter() - began, 1)}
+        more = self.claim.after(out, config, images)
+        took = more.pop("seconds", time.perf_counter() - began)
+        return found | more | {"seconds": round(found["seconds"] + took, 1)}
 
     def _keep_compiled(self, own: str) -> None:
         """Seeds of a variant share compiled code; another variant begins anew.

@@ -12,7 +12,7 @@ Legend: B matrices of order n, b vectors in a block, m in the basis.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ BLOCK = 2
 FIRST_LOOK = 7  # products before the first look at the convergence
 LOOK_AGAIN = 6  # after a sixth more: a look is a dense problem of the basis, which soon costs more than a product
 MOST = 160  # vectors in the basis
+SIMPLE = 1e-8  # a gap below this is none
 _GONE = 500  # times eps: a vector whose part outside the basis is this short holds nothing new
 _NOISE = 8  # times eps: a residual this small is rounding
 _BELOW = -4.0  # in units of the largest Ritz value: the place of vectors that are none
@@ -44,9 +45,10 @@ class Leading:
 def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-8, most: int = MOST) -> Leading:
     """The largest eigenvalue and its vector of each M among vectors orthogonal to `known` (B, k, n).
 
-    `known` are orthonormal eigenvectors of M. A matrix has converged when residual ≤ tolerance · gap, or when the
-    residual is rounding noise: then, and where the gap is 0, the vector is one of many. The start is the same for every
-    matrix and every call; the answer for a matrix does not depend on the others but for the number of products.
+    `known` are orthonormal eigenvectors of M, whose norm is about 1. A matrix has converged when residual ≤ tolerance ·
+    gap, or when the residual is rounding noise. The start is the same for every matrix and every call; the answer for a
+    matrix does not depend on the others but for the number of products. Where the gap is none (SIMPLE) the vector is
+    one of many: of the eigenspace the one nearest to the first vector of the start, so that rounding does not choose.
     """
     B, k, n = known.shape
     most = min(k + most, n + BLOCK - 1)  # the last block may be of fewer vectors, filled up with zeros
@@ -54,7 +56,8 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-8, m
     T = known.new_empty(B, most, most)
     V[:, :k] = known
     real = torch.zeros(B, most, dtype=torch.bool, device=known.device)
-    rest, low, step, look = _start(known), k, 0, FIRST_LOOK
+    rest, low, step, look = starts(known), k, 0, FIRST_LOOK
+    first = rest[:, :1]
     rest = _outside(rest, V[:, :k])
     while True:
         block, fresh = _orthonormal(rest)
@@ -68,17 +71,27 @@ def leading_eigenpair(apply: Apply, known: Tensor, *, tolerance: float = 1e-8, m
         full = high + block.shape[1] > most
         if full or step >= look:
             look = step + max(1, step // LOOK_AGAIN)
-            found = _ritz(V[:, k:high], T[:, k:high, k:high], real[:, k:high], rest, tolerance)
+            basis = V[:, k:high]
+            found, values, S = _ritz(basis, T[:, k:high, k:high], real[:, k:high], rest, tolerance)
             if full or bool(found.converged.all()):
-                return found
+                one = values >= found.value[:, None] - SIMPLE
+                chosen = (nearest(first @ basis.mT, S, one)[:, None] @ basis)[:, 0]
+                return replace(found, vector=torch.where((found.gap <= SIMPLE)[:, None], chosen, found.vector))
         low = high
 
 
-def _start(like: Tensor) -> Tensor:
+def starts(like: Tensor) -> Tensor:
+    """(B, b, n) in the type and on the device of `like` (B, …, n)."""
     b, n = BLOCK, like.shape[-1]
     generator = torch.Generator().manual_seed(n)  # the same on every device
     X = torch.randn(b, n, generator=generator, dtype=torch.float64, device="cpu")
     return X.to(like).expand(len(like), b, n) / n**0.5
+
+
+def nearest(first: Tensor, S: Tensor, one: Tensor) -> Tensor:
+    """(B, m), of length 1: the part of `first` (B, 1, m) in the span of those columns of S (B, m, m) that are `one`."""
+    part = ((first @ S * one[:, None]) @ S.mT)[:, 0]
+    return part / part.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(part.dtype).tiny)
 
 
 def _outside(X: Tensor, V: Tensor) -> Tensor:
@@ -98,8 +111,11 @@ def _orthonormal(X: Tensor) -> tuple[Tensor, Tensor]:
     return X, there
 
 
-def _ritz(V: Tensor, T: Tensor, real: Tensor, rest: Tensor, tolerance: float) -> Leading:
-    """The largest Ritz pair of T in the basis V. M V = T V + `rest` in the last rows, so its residual is theirs."""
+def _ritz(V: Tensor, T: Tensor, real: Tensor, rest: Tensor, tolerance: float) -> tuple[Leading, Tensor, Tensor]:
+    """The largest Ritz pair of T in the basis V. M V = T V + `rest` in the last rows, so its residual is theirs.
+
+    Beside it all values (B, m), ascending, and vectors (B, m, m) of T.
+    """
     T = (T + T.mT) / 2
     scale = T.diagonal(dim1=-2, dim2=-1).abs().amax(-1, keepdim=True).clamp(min=torch.finfo(T.dtype).tiny)
     values, S = eigen.eigh(T + torch.diag_embed(torch.where(real, 0.0, _BELOW * scale)))
@@ -109,4 +125,4 @@ def _ritz(V: Tensor, T: Tensor, real: Tensor, rest: Tensor, tolerance: float) ->
     gap = value - values[..., -2] if values.shape[-1] > 1 else scale[..., 0]
     converged = (residual <= tolerance * gap) | (residual <= _NOISE * torch.finfo(T.dtype).eps * scale[..., 0])
     vector = (top[:, None] @ V)[:, 0]
-    return Leading(value=value, vector=vector, gap=gap, residual=residual, converged=converged)
+    return Leading(value=value, vector=vector, gap=gap, residual=residual, converged=converged), values, S

@@ -58,9 +58,10 @@ class Along:
 
     def look(self, model: nn.Module) -> Iterator[dict[str, Any]]:
         """One row for each judge: its name, its source where that is another than the run's, its numbers."""
-        forward = forward_of(model, self.config.precision)
+        own = {"model": model, "forward": forward_of(model, self.config.precision)}
+        subjects = {source: replace(subject, **own) for source, subject in self.subjects.items()}
         for judge, source in self.config.along.asked():
-            subject = replace(self.subjects[source], model=model, forward=forward)
+            subject = subjects[source]
             with untouched(self.device):
                 try:
                     values = dict(JUDGES[judge](subject))

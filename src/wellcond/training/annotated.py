@@ -10,7 +10,8 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -172,17 +173,22 @@ class Squares:
     def __len__(self) -> int:
         return math.ceil(len(self.chosen) / self.batch_size)
 
+    @property
+    def num_pictures(self) -> int:
+        return len(self.chosen)
+
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        waiting: list[tuple[NDArray[np.uint8], Mask]] = []
+        for _, images, masks in self.numbered():
+            yield images(), masks
+
+    def numbered(self) -> Iterator[tuple[Tensor, Callable[[], Tensor], Tensor]]:
+        """Batches with the numbers of their pictures, which whoever has seen them before need not make ready again."""
         if self.rng is not None:
             self.decode()
-        for one in self.squares() if self.rng is None or not self._fits else self._shuffled(self.rng):
-            waiting.append(one)
-            if len(waiting) == self.batch_size:
-                yield self._batch(waiting)
-                waiting = []
-        if waiting:
-            yield self._batch(waiting)
+        squares = enumerate(self.squares()) if self.rng is None or not self._fits else self._shuffled(self.rng)
+        while batch := list(islice(squares, self.batch_size)):
+            numbers, pixels, masks = zip(*((number, *square) for number, square in batch), strict=True)
+            yield torch.tensor(numbers, device=self.device), partial(self._images, pixels), self._masks(masks)
 
     def decode(self) -> None:
         """All of them now, where memory holds them: what is wrong with a picture is told before the work."""
@@ -193,8 +199,8 @@ class Squares:
     def _fits(self) -> bool:
         return len(self.chosen) * self.side**2 * 4 <= KEEP
 
-    def _shuffled(self, rng: np.random.Generator) -> Iterator[tuple[NDArray[np.uint8], Mask]]:
-        return (self.kept[place] for place in rng.permutation(len(self.kept)))
+    def _shuffled(self, rng: np.random.Generator) -> Iterator[tuple[int, tuple[NDArray[np.uint8], Mask]]]:
+        return ((number, self.kept[number]) for number in rng.permutation(len(self.kept)).tolist())
 
     def squares(self) -> Iterator[tuple[NDArray[np.uint8], Mask]]:
         """Pixels (S, S, 3) and class numbers (S, S), 255 void."""
@@ -241,7 +247,8 @@ class Squares:
                 f"mend the mask, or leave the class out with {self.view.spelled('void')}"
             )
 
-    def _batch(self, squares: Sequence[tuple[NDArray[np.uint8], Mask]]) -> tuple[Tensor, Tensor]:
-        images = self.view.normalised(np.stack([pixels for pixels, _ in squares]))
-        masks = torch.from_numpy(np.stack([mask for _, mask in squares])).long()
-        return images.to(self.device), masks.to(self.device)
+    def _images(self, pixels: Sequence[NDArray[np.uint8]]) -> Tensor:
+        return self.view.normalised(np.stack(pixels)).to(self.device)
+
+    def _masks(self, masks: Sequence[Mask]) -> Tensor:
+        return torch.from_numpy(np.stack(masks)).to(self.device).long()
