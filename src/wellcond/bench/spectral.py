@@ -3,8 +3,8 @@
     condition  ``condition_number`` against ``torch.linalg.svdvals``
     map        ``spectral_map``, exact and fast, against ``torch.linalg.svd`` and a product
     eigen      the batched symmetric eigensolver against ``torch.linalg.eigh``
-    limits     the first two where the CPU can win little, so without a bar: a few matrices so small that calls cost
-               more than LAPACK, and float64, whose SVD is the one that torch calls
+    limits     the first two where the CPU can win little, so without a bar: one large float32 matrix that is nearly
+               square, a few so small that calls cost more than LAPACK, and float64, whose SVD is the one that torch calls
 
 256 token matrices of 197 × 768; on the CPU also 8 matrices of each of several shapes, and single ones.
 """
@@ -20,8 +20,10 @@ PARTS = ["condition", "map", "eigen", "limits"]
 SEED = 0
 CPU_SHAPES = [(64, 192), (196, 768), (257, 192), (197, 768), (256, 48)]
 CPU_SINGLE = [(197, 192), (17, 48)]  # the hard cases for a Gram matrix: one matrix, nearly square, tiny
-LIMITS_FLOAT32 = [(4, (16, 48)), (1, (16, 48)), (1, (4, 12))]
-LIMITS_FLOAT64 = [(8, (197, 768)), (8, (64, 192)), (8, (257, 192)), (1, (197, 192)), (1, (17, 48))]
+LIMITS_FLOAT32 = [(1, (785, 768)), (4, (16, 48)), (1, (16, 48)), (1, (4, 12))]
+LIMITS_FLOAT64 = [
+    (8, (197, 768)), (8, (64, 192)), (8, (257, 192)), (1, (197, 768)), (1, (197, 192)), (1, (65, 192)), (1, (17, 48)),
+]  # fmt: skip
 MANY = (256, (197, 768))
 
 

@@ -28,6 +28,7 @@ _PRODUCTS = 1 << 18  # of numbers, in a product of matrices
 _DOT = 10_000  # entries of a dot product
 _FEW = 1 << 14  # entries of so few matrices that torch's calls cost more than such waiting
 _WORTH = 1 << 20  # n · d · m of a batch from which on its SVD is worth several threads
+_WIDE = 1 << 22  # n · d · m of one wide matrix from which on Xᵀ is quicker with several threads, too
 
 
 @dataclass(frozen=True)
@@ -104,18 +105,26 @@ def _tall(X: Matrices) -> Matrices:
     return X.swapaxes(-1, -2) if X.shape[-2] < X.shape[-1] else X
 
 
-def _each_tall(decompose: Callable[[Tensor], Any], X: Tensor) -> list[Any]:
-    return team.each(decompose, team.parts(_tall(X), _WORTH), alone=min(X.shape[-2:]) <= team.FOR_ONE)
+def _each(decompose: Callable[[Tensor], Any], X: Tensor) -> tuple[list[Any], bool]:
+    """What `decompose` says of each part of X, and whether it was given Xᵀ.
+
+    In one thread the tall way round is the quicker one. With all threads that depends on the machine, unless a matrix is
+    large and very wide: every other one is decomposed as torch does it.
+    """
+    n, d = X.shape[-2:]
+    parts = team.parts(X, _WORTH)
+    turned = n < d if len(parts) > 1 else d >= 2.5 * n and n * n * d >= _WIDE
+    return team.each(decompose, [part.mT for part in parts] if turned else parts), turned
 
 
 def _svdvals_both(X: Tensor) -> np.ndarray:
-    return _numbers(team.joined(_each_tall(torch.linalg.svdvals, X)))
+    found, _ = _each(torch.linalg.svdvals, X)
+    return _numbers(team.joined(found))
 
 
 def _svd_both(X: Tensor) -> tuple[Tensor, np.ndarray, Tensor]:
-    found = _each_tall(lambda part: torch.linalg.svd(part, full_matrices=False), X)
+    found, turned = _each(lambda part: torch.linalg.svd(part, full_matrices=False), X)
     U, sigma, Vh = map(team.joined, zip(*found, strict=True))
-    turned = X.shape[-2] < X.shape[-1]
     return (Vh.mT, _numbers(sigma), U.mT) if turned else (U, _numbers(sigma), Vh)
 
 
