@@ -30,8 +30,10 @@ class Source:
 SOURCES = {
     (197, 768): Source(size=224, patch_size=16, width=768),
     (196, 768): Source(size=224, patch_size=16),
+    (785, 768): Source(size=448, patch_size=16, width=768),
     (197, 192): Source(size=224, patch_size=16, width=192),
     (257, 192): Source(size=64, patch_size=4, width=192),
+    (65, 192): Source(size=64, patch_size=8, width=192),
     (64, 192): Source(size=64, patch_size=8),
     (256, 48): Source(size=64, patch_size=4),
     (17, 48): Source(size=16, patch_size=4, width=48),
