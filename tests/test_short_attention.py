@@ -97,7 +97,7 @@ def test_tiles_hold_the_tokens(n):
 
 def test_without_a_gpu_nothing_changes():
     model = timm.create_model("vit_tiny_patch16_224", depth=1, img_size=32)
-    shorten_(model, torch.device("cpu"))
+    shorten_(model, torch.device("cpu"), asked=True)
     assert not any(isinstance(module, ShortAttention) for module in model.modules())
 
 
@@ -120,12 +120,25 @@ def test_what_is_not_short_goes_timms_way(monkeypatch):
         assert torch.equal(attention(x), want[0]) and torch.equal(attention(x, attn_mask=mask), want[1])
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_training_shortens_where_it_is_asked_to(asked, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("option", "expected"), [("auto", [False]), ("on", [True]), ("off", [])])
+def test_training_shortens_where_it_is_asked_to(option, expected, tmp_path, monkeypatch):
     shortened = []
-    monkeypatch.setattr(trainer, "shorten_", lambda model, device: shortened.append(device.type))
-    training_cases.run(training_cases.tiny(epochs=1, short_attention=asked), tmp_path / "run")
-    assert shortened == ["cpu"] * asked
+    monkeypatch.setattr(trainer, "shorten_", lambda model, device, *, asked: shortened.append(asked))
+    training_cases.run(training_cases.tiny(epochs=1, short_attention=option), tmp_path / "run")
+    assert shortened == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "by_itself", "asked"),
+    [((7, 5), False, False), ((8, 0), False, True), ((9, 0), True, True), ((10, 0), False, True)],
+)
+def test_which_gpus_go_the_short_way(capability, by_itself, asked, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    for ask, expected in ((False, by_itself), (True, asked)):
+        model = vit(17, "cpu")
+        shorten_(model, torch.device("cuda"), asked=ask)
+        assert any(isinstance(module, ShortAttention) for module in model.modules()) is expected
 
 
 def test_a_shortened_model_is_diagnosed_cut_and_loaded_as_before():
@@ -184,7 +197,7 @@ def test_a_model_compiled_and_captured(n, monkeypatch):
     want.square().sum().backward()
     gradients = {name: gradient(p).clone() for name, p in model.named_parameters()}
     model.zero_grad()
-    shorten_(model, torch.device("cuda"))
+    shorten_(model, torch.device("cuda"), asked=True)
     calls = []
     plain = short_attention.short_attention
     monkeypatch.setattr(short_attention, "short_attention", lambda *args: calls.append(1) or plain(*args))
@@ -212,7 +225,7 @@ def test_float32_and_jacobians_go_timms_way(monkeypatch):
     model = vit().eval()
     images = torch.randn(2, 3, 32, 32, device="cuda")
     want = model(images)
-    shorten_(model, torch.device("cuda"))
+    shorten_(model, torch.device("cuda"), asked=True)
     monkeypatch.setattr(short_attention, "short_attention", None)
     assert torch.equal(model(images), want)
     assert wc.diagnose(model, images).rows

@@ -101,10 +101,10 @@ class Loops:
         return rows
 
     def _against_torchs(self, plain: Trainer) -> list[Row]:
-        short = self._trainer(replace(self.config, short_attention=True), SHORT)
-        trainers = {TORCHS: plain, SHORT: short}
+        torchs = self._trainer(replace(self.config, short_attention="off"), TORCHS)
+        trainers = {TORCHS: torchs, SHORT: plain}
         rows = self._timed({name: whole_stretch(t, self.work.steps) for name, t in trainers.items()}, trainers)
-        short.close()
+        torchs.close()
         return rows
 
     def _against_ungrayed(self, plain: Trainer) -> list[Row]:

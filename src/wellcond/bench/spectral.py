@@ -4,7 +4,7 @@
     map        ``spectral_map``, exact and fast, against ``torch.linalg.svd`` and a product
     eigen      the batched symmetric eigensolver against ``torch.linalg.eigh``
     limits     the first two where the CPU can win little, so without a bar: one large float32 matrix that is nearly
-               square, a few so small that calls cost more than LAPACK, and float64, whose SVD is the one that torch calls
+               square, a few so small that calls cost more than LAPACK, and float64, whose SVD is torch's
 
 256 token matrices of 197 × 768; on the CPU also 8 matrices of each of several shapes, and single ones.
 """

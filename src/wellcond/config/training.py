@@ -126,8 +126,9 @@ class TrainConfig:
     """Compile the model and the augmentation, where there is a GPU."""
     graph: Literal["auto", "on", "off"] = "auto"
     """The whole step as one CUDA graph: auto where it can be captured."""
-    short_attention: bool = False
-    """On a GPU, kernels of our own for attention of up to 96 tokens in half precision; not timed yet."""
+    short_attention: Literal["auto", "on", "off"] = "auto"
+    """Kernels of our own for attention of up to 96 tokens in half precision: auto on Hopper GPUs, where they are timed;
+    on: on every GPU from Ampere on."""
     ema: float | None = None
     """Decay of an exponential moving average of the weights, which is then evaluated and loaded."""
     along: AlongConfig = _ALONG
@@ -165,6 +166,7 @@ class TrainConfig:
         check_one_of("objective", self.objective, ("supervised", "mae", "dino"))
         check_one_of("precision", self.precision, ("bf16", "float32", "float64"))
         check_one_of("graph", self.graph, ("auto", "on", "off"))
+        check_one_of("short_attention", self.short_attention, ("auto", "on", "off"))
         check_one_of("device", self.device, ("auto", "cpu", "cuda"))
         check_one_of("parallel", self.parallel, ("ddp", "fsdp"))
         for name in ("epochs", "batch_size", "accumulate", "log_every", "checkpoint_every", "keep", "max_bad_steps"):

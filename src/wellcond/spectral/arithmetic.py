@@ -108,8 +108,8 @@ def _tall(X: Matrices) -> Matrices:
 def _each(decompose: Callable[[Tensor], Any], X: Tensor) -> tuple[list[Any], bool]:
     """What `decompose` says of each part of X, and whether it was given Xᵀ.
 
-    In one thread the tall way round is the quicker one. With all threads that depends on the machine, unless a matrix is
-    large and very wide: every other one is decomposed as torch does it.
+    In one thread the tall way round is the quicker one. With all threads that depends on the machine, unless a matrix
+    is large and very wide: every other one is decomposed as torch does it.
     """
     n, d = X.shape[-2:]
     parts = team.parts(X, _WORTH)

@@ -5,8 +5,8 @@ of queries, keys and values together. Here each way is one kernel (attention_ker
 the projections do. The numbers are those of softmax attention in bfloat16 or float16, the same bits at every call.
 
 timm's `Attention` takes a subclass of its own class (`wellcond.subclassing`) that goes this way where it can: half
-precision on CUDA, at most `MOST` tokens, no mask, no dropout. Whether it is quicker is not measured yet; training asks
-for it by `short_attention`.
+precision on CUDA, at most `MOST` tokens, no mask, no dropout. That is quicker on Hopper (results/bench-train.json, part
+vit-tiny-32), the only kind of GPU where it is timed; elsewhere training goes this way where `short_attention` is on.
 """
 
 # Triton adds launch options (num_warps) to a kernel's parameters, which its signature does not show.
@@ -24,13 +24,18 @@ from wellcond.subclassing import InFront, subclass
 
 MOST = 96  # tokens
 WIDTHS = (16, 32, 64)  # of a head
+OLDEST = (8, 0)  # A100
+TIMED = {(9, 0)}  # H100, H200
 LAUNCH = {"num_warps": 4, "num_stages": 1}
 _LOG2_E = 1.4426950408889634
 
 
-def shorten_(model: nn.Module, device: torch.device) -> None:
-    """Let every plain attention of timm's go the short way where it can, if `device` can at all."""
-    if device.type != "cuda" or find_spec("triton") is None or torch.cuda.get_device_capability(device) < (8, 0):
+def shorten_(model: nn.Module, device: torch.device, *, asked: bool) -> None:
+    """Let every plain attention of timm's go the short way where it can: on Hopper, if `asked` on all GPUs that can."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return
+    capability = torch.cuda.get_device_capability(device)
+    if not (capability >= OLDEST if asked else capability in TIMED):
         return
     for module in model.modules():
         if type(module) is Attention:

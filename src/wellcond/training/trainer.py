@@ -56,8 +56,8 @@ class Trainer:
             monitoring.check(model, supply.fixed_images(2))
         self.adopted = self._adopt_into(model)
         self.objective = build_objective(config, model).to(processes.device).train()
-        if config.short_attention:
-            shorten_(self.objective, processes.device)
+        if config.short_attention != "off":
+            shorten_(self.objective, processes.device, asked=config.short_attention == "on")
         self.annealing = None
         if config.model.anneal_skips:
             self.annealing = Annealing(model, config.model, self.num_steps, processes.device)
