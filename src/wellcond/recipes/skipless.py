@@ -27,10 +27,10 @@ def cifar10_vit_tiny_skipless(*, epochs: int = 200) -> TrainConfig:
               --model.init.alpha 0.5 (ours, ahead), --epochs 20, --model.activation centred-gelu,
               --model.graying.method dct
     hardware  one GPU; the set stays in its memory
-    time      cts-table1: 27.5 GPU-minutes of one H200 (results/cts-table1.json),
+    time      cts-table1: 34.3 GPU-minutes of one H200 (results/cts-table1.json),
               cts-init-depth: 23.0 GPU-minutes of one H200 (results/cts-init-depth.json),
               cts-rates: 38.7 GPU-minutes of one H200 (results/cts-rates.json),
-              cts-beyond: 7.3 GPU-minutes of one H200 (results/cts-beyond.json),
+              cts-beyond: 14.6 GPU-minutes of one H200 (results/cts-beyond.json),
               cts-gap: 24.0 GPU-minutes of one H200 (results/cts-gap.json)
     expected  20 epochs: SOAP 81.3; AdamW, --optim.lr 3e-4 65.1; with timm's initialization SOAP 69.0, AdamW 46.4; with
               skips SOAP 85.3, AdamW 76.6 (results/cts-table1.json); SOAP with the smaller α 84.3
@@ -75,8 +75,8 @@ def tiny_imagenet_vit_tiny_skipless(*, epochs: int = 200) -> TrainConfig:
     variants  --optim.name soap --optim.betas 0.95 0.95 --optim.lr 3e-3, --model.init.method default, --epochs 60,
               --model.init.alpha 0.5
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      cts-table1: 27.5 GPU-minutes of one H200 (results/cts-table1.json),
-              cts-beyond: 7.3 GPU-minutes of one H200 (results/cts-beyond.json)
+    time      cts-table1: 34.3 GPU-minutes of one H200 (results/cts-table1.json),
+              cts-beyond: 14.6 GPU-minutes of one H200 (results/cts-beyond.json)
     expected  20 epochs: SOAP 41.4; AdamW, --optim.lr 3e-4 28.2; with timm's initialization SOAP 22.9, AdamW 11.8; with
               skips SOAP 45.0, AdamW 41.6 (results/cts-table1.json); SOAP with the smaller α 42.7
               (results/cts-beyond.json)
@@ -91,7 +91,7 @@ def tiny_imagenet_vit_s(*, epochs: int = 200) -> TrainConfig:
     command   wellcond train tiny-imagenet-vit-s --data FOLDER    (train/ and val/, or parquet shards)
     variants  --optim.name soap --optim.betas 0.95 0.95, --model.graying.method dct --model.graying.epsilon 0.95
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      cts-table1: 27.5 GPU-minutes of one H200 (results/cts-table1.json)
+    time      cts-table1: 34.3 GPU-minutes of one H200 (results/cts-table1.json)
     expected  20 epochs, one seed: AdamW 38.9 (results/cts-table1.json)
     paper     none at this size
     """
@@ -105,7 +105,7 @@ def tiny_imagenet_vit_s_skipless(*, epochs: int = 200) -> TrainConfig:
     command   wellcond train tiny-imagenet-vit-s-skipless --data FOLDER    (train/ and val/, or parquet shards)
     variants  --optim.name soap --optim.betas 0.95 0.95 --optim.lr 3e-3, --model.init.method default, --epochs 60
     hardware  one GPU; the set (1.2 GB decoded) stays in its memory
-    time      cts-table1: 27.5 GPU-minutes of one H200 (results/cts-table1.json)
+    time      cts-table1: 34.3 GPU-minutes of one H200 (results/cts-table1.json)
     expected  20 epochs, one seed: SOAP 41.1; with skips and AdamW 38.9 (results/cts-table1.json)
     paper     ViT-B on ImageNet-1K, AdamW/SOAP: with skips 80.3/80.1, without 61.4/77.0, initialized 78.1/80.8
     """
