@@ -174,14 +174,15 @@ def _depth(rows: list[Row], matrices: list[Matrices], severity: str, gelu: bool)
 
 
 def _diagonal_remedy(matrices: list[Matrices], flat: bool, gelu: bool) -> str:
-    """Only what this model takes."""
+    """Only what this model takes, and what came of it in cts-beyond."""
     if not matrices:
         return "Keep the skips (wc.restore_skips)."
     if flat:
         return _REMEDY
     ways = [_CENTRE, "a larger β"] if gelu else ["a larger β"]
     ways += [] if any(block.normalised for block in matrices) else ["wc.calibrate_(model, images)"]
-    return ", or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
+    longer = ", or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
+    return f"To keep it longer: {longer}. What trained better in cts-beyond is alpha=0.5, which loses it, too."
 
 
 def _bound(rows: list[Row]) -> Iterator[Finding]:
