@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,22 @@ def test_a_mistake_in_one_is_told_and_the_others_are_kept(tmp_path, capsys):
     line = capsys.readouterr().err.strip()
     assert status == 2 and "holds files and no run" in line and "\n" not in line
     assert first in content["runs"]
+
+
+def test_runs_that_have_ended_beside_a_mistake_are_kept(monkeypatch):
+    """Many, for the order of a set is none: of two the run would be lost every other time."""
+
+    def ended(workers, key):
+        future = Future()
+        future.set_exception(ValueError("a mistake")) if key == ("a", 3) else future.set_result({"seed": key[1]})
+        return future
+
+    monkeypatch.setattr(abreast.Workers, "begin", ended)
+    found = abreast.measured(ReproduceConfig(claim="asa-kappa", jobs=8), [("a", i) for i in range(8)], lambda key: True)
+    kept = []
+    with pytest.raises(ValueError, match="a mistake"):
+        kept.extend(key for key, _ in found)
+    assert sorted(kept) == [("a", i) for i in range(8) if i != 3]
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

@@ -39,7 +39,8 @@ def measured(
                 running[workers.begin(key)] = key
             if not running:
                 return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            done = wait(running, return_when=FIRST_COMPLETED).done
+            for future in sorted(done, key=lambda run: run.exception() is not None):  # a mistake ends the others
                 yield running.pop(future), future.result()
 
 
