@@ -1,5 +1,6 @@
 """`reproduce --jobs`: several runs at once are the same runs; signals, mistakes and deaths of their processes."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -114,6 +115,20 @@ def test_gpus_are_dealt_out_in_turns(monkeypatch):
     assert dealt(ReproduceConfig(claim="asa-kappa", device="cpu")) == ["5,3"] * 3
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert dealt() == ["5,3"] * 3
+
+
+def test_processes_share_the_threads_of_this_one(monkeypatch):
+    """Not the cores of the machine: a batch system may have given it four of sixty-four."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+
+    def threads(jobs):
+        return abreast._environment(ReproduceConfig(claim="asa-kappa", jobs=jobs, device="cpu"), 0)["OMP_NUM_THREADS"]
+
+    assert [threads(jobs) for jobs in (2, 3, 8)] == ["2", "1", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert threads(2) == "7"
 
 
 @pytest.mark.slow

@@ -132,7 +132,8 @@ def _environment(config: ReproduceConfig, number: int) -> dict[str, str]:
 
     package = Path(__file__).parents[2]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))}
-    found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // config.jobs)))
+    # torch knows how many cores a batch system has left to this process
+    found.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // config.jobs)))
     if config.device != "cpu" and (count := torch.cuda.device_count()) > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
         found["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % count]
