@@ -54,10 +54,11 @@ class Workers:
         self.threads = ThreadPoolExecutor(config.jobs)  # each waits for an answer
 
     def begin(self, key: Key) -> Future[Run]:
-        if not self.idle:
-            self.idle.append(Worker(self.config, len(self.all)))
-            self.all += self.idle
-        return self.threads.submit(self._measure, self.idle.pop(), key)
+        if self.idle:
+            worker = self.idle.pop()
+        else:
+            self.all.append(worker := Worker(self.config, len(self.all)))
+        return self.threads.submit(self._measure, worker, key)
 
     def _measure(self, worker: "Worker", key: Key) -> Run:
         run = worker.measure(key)
@@ -70,9 +71,9 @@ class Workers:
     def __exit__(self, *_: Any) -> None:
         for worker in self.all:
             worker.leave()
+        self.threads.shutdown()  # first: they may still read what is closed then
         for worker in self.all:
             worker.close()
-        self.threads.shutdown()
 
 
 class Worker:
@@ -112,7 +113,9 @@ class Worker:
             self.process.stdin.close()
 
     def close(self) -> None:
+        assert self.process.stdout is not None
         self.process.wait()
+        self.process.stdout.close()
         self.words.close()
 
     def _say(self, what: Any) -> None:
