@@ -1,9 +1,11 @@
 """`reproduce --jobs`: several runs at once are the same runs; signals, mistakes and deaths of their processes."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,22 @@ def test_a_mistake_in_one_is_told_and_the_others_are_kept(tmp_path, capsys):
     line = capsys.readouterr().err.strip()
     assert status == 2 and "holds files and no run" in line and "\n" not in line
     assert first in content["runs"]
+
+
+def test_runs_that_have_ended_beside_a_mistake_are_kept(monkeypatch):
+    """Many, for the order of a set is none: of two the run would be lost every other time."""
+
+    def ended(workers, key):
+        future = Future()
+        future.set_exception(ValueError("a mistake")) if key == ("a", 3) else future.set_result({"seed": key[1]})
+        return future
+
+    monkeypatch.setattr(abreast.Workers, "begin", ended)
+    found = abreast.measured(ReproduceConfig(claim="asa-kappa", jobs=8), [("a", i) for i in range(8)], lambda key: True)
+    kept = []
+    with pytest.raises(ValueError, match="a mistake"):
+        kept.extend(key for key, _ in found)
+    assert sorted(kept) == [("a", i) for i in range(8) if i != 3]
 
 
 @pytest.mark.parametrize("jobs", [0, -1])
@@ -97,6 +115,20 @@ def test_gpus_are_dealt_out_in_turns(monkeypatch):
     assert dealt(ReproduceConfig(claim="asa-kappa", device="cpu")) == ["5,3"] * 3
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert dealt() == ["5,3"] * 3
+
+
+def test_processes_share_the_threads_of_this_one(monkeypatch):
+    """Not the cores of the machine: a batch system may have given it four of sixty-four."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+
+    def threads(jobs):
+        return abreast._environment(ReproduceConfig(claim="asa-kappa", jobs=jobs, device="cpu"), 0)["OMP_NUM_THREADS"]
+
+    assert [threads(jobs) for jobs in (2, 3, 8)] == ["2", "1", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert threads(2) == "7"
 
 
 @pytest.mark.slow

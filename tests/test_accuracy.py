@@ -79,3 +79,11 @@ def test_the_model_is_left_as_it_was():
 def test_no_images_is_told():
     with pytest.raises(ValueError, match="no images to evaluate on"):
         accuracy(Table(torch.eye(2)), [])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_scripted_model_is_left_as_it_was():
+    """It keeps its mode elsewhere than other modules."""
+    model = torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(1, 3), nn.Dropout()))
+    accuracy(model, [(torch.ones(2, 1, 1, 1), torch.tensor([0, 1]))])
+    assert model.training and (model(torch.ones(200, 1, 1, 1)) == 0).any()

@@ -582,6 +582,8 @@ def test_the_precision_of_products_is_put_back():
         ({"max_precondition_dim": -1}, "max_precondition_dim is -1"),
         ({"max_precondition_dim": "all"}, "max_precondition_dim is 'all'; choose 0 or more"),
         ({"max_precondition_dim": None}, "max_precondition_dim is None"),
+        ({"lr": 10**400}, "lr is 10000000"),
+        ({"betas": (0.9, 10**400)}, r"betas is \(0.9, 1000"),
         ({"lr": torch.ones(2)}, r"lr is tensor\(\[1., 1.\]\)"),
         ({"lr": torch.tensor(-1.0)}, "lr is -1.0; choose 0 or more"),
         ({"stagger": "no"}, "stagger is 'no'; choose one of True, False"),

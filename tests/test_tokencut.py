@@ -84,6 +84,18 @@ def test_layers_are_cut_together_as_many_as_one_pass_takes(passes, at_once, monk
         torch.testing.assert_close(cut.eigenvector, alone[layer].eigenvector, atol=1e-5, rtol=0)
 
 
+def test_layers_of_other_shapes_are_cut_by_themselves():
+    """Those of a pyramid; and where the shape of one is that of no grid, it is told as always."""
+    X = features(2).float()
+    layers = {0: X, 1: X, 2: torch.cat([X, X], 2), 3: X}
+    found = dict(tokencut.cut_layers(layers, GRID))
+    assert list(found) == list(layers)
+    for layer, cut in found.items():
+        assert torch.equal(cut.box, token_cut(layers[layer], GRID).box)
+    with pytest.raises(ValueError, match=r"features are \(2, 48, 32\); expected \(B, 12 · 16, d\)"):
+        list(tokencut.cut_layers({0: X, 1: X[:, :48]}, GRID))
+
+
 def test_where_lanczos_does_not_converge_the_dense_solver_answers(monkeypatch):
     X = features(6)
     want = token_cut(X, GRID)

@@ -24,6 +24,7 @@ from wellcond.config import MAY_CHANGE, ReproduceConfig, TrainConfig, from_json
 from wellcond.data.splits import open_split
 from wellcond.report import Figure
 from wellcond.reproduction import (
+    claim_of,
     comparing,
     family_claim,
     graying_claim,
@@ -39,7 +40,7 @@ from wellcond.reproduction import (
     training_runs,
 )
 from wellcond.reproduction.experiments import essence, identity
-from wellcond.training import Diverged, trainer
+from wellcond.training import Diverged, feeding, trainer
 
 TRAINING = [
     skip_claim.FIG1C,
@@ -280,6 +281,14 @@ def test_pictures_are_opened_once(tmp_path, monkeypatch):
     monkeypatch.setattr(training_runs, "open_images", lambda *words: opened.append(words) or open_images(*words))
     reproduce("asa-fig6", tmp_path, seeds=2)
     assert len(opened) == 1
+
+
+def test_who_only_asks_which_pictures_there_are_puts_none_on_the_device(monkeypatch):
+    """With --jobs that is a process that trains nothing: a set would have taken its share of the GPU once more."""
+    monkeypatch.setattr(feeding, "open_feed", lambda *_, **__: pytest.fail("opened"))
+    claim = claim_of(ReproduceConfig(claim="asa-fig6", quick=True))
+    admit: Any = claim.admit
+    admit(claim.quick_variants[0], [])
 
 
 def test_a_run_that_diverges_is_a_result(tmp_path, monkeypatch, capsys):

@@ -68,4 +68,4 @@ def open_stock(data: Path | None, *, count: int, image_size: int, side: int | No
 def images_of(cache: Cache, device: torch.device, *, resident: bool = True, workers: int = 4) -> Images:
     """The cache as a loop takes it: on the device, or streamed to it by `workers` processes."""
     feed = open_feed(cache, device, "yes" if resident else "no", workers)
-    return Images(train=cache, val=cache, feed=feed, val_feed=feed)
+    return Images(train=cache, val=cache, feed_of=lambda _: feed)

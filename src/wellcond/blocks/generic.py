@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.blocks.adapted import Adapted, PostNorm, PreNorm, keep, swap_in
+from wellcond.blocks.modes import evaluating
 from wellcond.subclassing import InFront
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -131,17 +132,14 @@ def _randomise_(block: nn.Module) -> None:
 def _calls(model: nn.Module, blocks: dict[str, nn.Module], images: Tensor) -> dict[str, Call]:
     """What each block is called with, in evaluation; hooks are removed and modes restored whatever happens."""
     calls: dict[str, Call] = {}
-    modes = [(module, module.training) for module in model.modules()]
     handles = [block.register_forward_pre_hook(_keep(calls, name), with_kwargs=True) for name, block in blocks.items()]
     try:
-        model.eval()
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"):  # compiled code does not look at hooks
+        # compiled code does not look at hooks
+        with evaluating(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
             model(images)
     finally:
         for handle in handles:
             handle.remove()
-        for module, training in modes:
-            module.training = training
     return calls
 
 

@@ -8,16 +8,16 @@ from torch import nn
 
 from wellcond.blocks import adapted_blocks
 from wellcond.blocks.adapted import swap_out
+from wellcond.blocks.modes import modes_kept
 
 
 @contextmanager
 def kept(model: nn.Module) -> Iterator[None]:
     """Afterwards the model has its own modes, classes and gains again, and the random generators their states."""
-    modes = [(module, module.training) for module in model.modules()]
     blocks = [(b, b._context, {name: getattr(b, name) for name in (*b.gains, "_tells")}) for b in adapted_blocks(model)]
     ours = {id(block) for block, _, _ in blocks}
     gpus = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
-    with torch.random.fork_rng(list(gpus)):
+    with modes_kept(model), torch.random.fork_rng(list(gpus)):
         try:
             yield
         finally:
@@ -28,5 +28,3 @@ def kept(model: nn.Module) -> Iterator[None]:
                 block._context = context
                 for name, value in settings.items():
                     setattr(block, name, value)
-            for module, training in modes:
-                module.training = training

@@ -1,10 +1,11 @@
 """Top-1 and top-5 accuracy, as exact counts."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
+
+from wellcond.blocks.modes import evaluating
 
 Correct = Tensor  # (3,) int64: right at first, right within five, all
 
@@ -47,15 +48,3 @@ def _count(logits: Tensor, labels: Tensor) -> Correct:
     before = ((logits > own) | ((logits == own) & smaller)).sum(1)
     valid = real & ~logits.isnan().any(1)
     return torch.stack([((before < 1) & valid).sum(), ((before < 5) & valid).sum(), real.sum()])
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Every module in eval mode; afterwards each is as it was."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

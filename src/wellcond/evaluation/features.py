@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from wellcond.blocks import adapted_blocks, attention_keys, check_keys, normalise, record
 from wellcond.blocks.images import own_size
-from wellcond.evaluation.accuracy import evaluating
+from wellcond.blocks.modes import evaluating
 from wellcond.graying.models import patch_size_of
 
 Kind = Literal["pooled", "patches", "keys"]

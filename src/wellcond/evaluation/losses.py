@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from wellcond.evaluation.accuracy import evaluating
+from wellcond.blocks.modes import evaluating
 
 
 @torch.no_grad()

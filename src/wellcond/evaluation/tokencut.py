@@ -19,6 +19,7 @@ Legend: B pictures, n = h · w patches, d width of the features.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby, islice
 
 import torch
 from torch import Tensor
@@ -48,6 +49,9 @@ class Cut:
     box: Tensor  # (B, 4) int64, in patches
     tied: Tensor  # (B,) bool
 
+    def __getitem__(self, pictures: slice) -> "Cut":
+        return Cut(**{name: getattr(self, name)[pictures] for name in Cut.__dataclass_fields__})
+
 
 @torch.no_grad()
 def token_cut(features: Tensor, grid: tuple[int, int], *, tau: float = TAU, epsilon: float = EPSILON) -> Cut:
@@ -57,8 +61,7 @@ def token_cut(features: Tensor, grid: tuple[int, int], *, tau: float = TAU, epsi
     if features.shape[1] < 2:
         raise ValueError(f"the grid is {grid[0]} × {grid[1]}: one patch cannot be cut in two; give larger pictures")
     if not len(features):  # shapes and types are those of one picture
-        one = token_cut(features.new_zeros(1, *features.shape[1:]), grid)
-        return Cut(**{name: getattr(one, name)[:0] for name in Cut.__dataclass_fields__})
+        return token_cut(features.new_zeros(1, *features.shape[1:]), grid)[:0]
     parts = [_cut(chunk, grid, tau, epsilon) for chunk in features.split(_at_once(features))]
     if len(parts) == 1:
         return parts[0]
@@ -71,14 +74,13 @@ def cut_layers(features: Mapping[int, Tensor], grid: tuple[int, int]) -> Iterato
     A cut is some hundred small operations one after the other, whose number hardly grows with the pictures: a GPU
     would spend its time on launching them, layer by layer.
     """
-    layers, some = list(features), next(iter(features.values()))
+    some = next(iter(features.values()))
     together = max(1, _at_once(some) // max(1, len(some)))
-    for low in range(0, len(layers), together):
-        group = layers[low : low + together]
-        cut = token_cut(torch.cat([features[layer] for layer in group]), grid)
-        for place, layer in enumerate(group):
-            own = slice(place * len(some), (place + 1) * len(some))
-            yield layer, Cut(**{name: getattr(cut, name)[own] for name in Cut.__dataclass_fields__})
+    for _, layers in groupby(features.items(), key=lambda layer: layer[1].shape):  # stages of a pyramid differ
+        while group := list(islice(layers, together)):
+            cut = token_cut(torch.cat([x for _, x in group]), grid)
+            for place, (layer, x) in enumerate(group):
+                yield layer, cut[place * len(x) : (place + 1) * len(x)]
 
 
 def _at_once(features: Tensor) -> int:

@@ -8,8 +8,7 @@ The mean mass that a token gives to itself is not monotone in τ: where some tok
 the softmax is nearly hard. The smallest τ of a grid that reaches the target is refined; if none does, the best stays.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from wellcond.blocks import adapted_blocks, attention_map, normalise, record
 from wellcond.blocks.depth import as_number
 from wellcond.blocks.images import check_images, check_pixels_are_numbers
 from wellcond.blocks.matrices import check_finite, matrices_of
+from wellcond.blocks.modes import evaluating, uncached_autocast
 from wellcond.initializers.drawing import LARGEST
 
 _STEP = 2**0.5  # of the grid
@@ -73,7 +73,8 @@ def calibrate_(
         W_Q.mul_(found[-1])
 
     images = images.to(matrices[0].query)
-    with _evaluating(model), _without_cache(images.device.type), record(model, set_block), torch.no_grad():
+    # with a cache autocast would go on with the first W_Q that it has cast
+    with evaluating(model), uncached_autocast(images.device.type), record(model, set_block), torch.no_grad():
         blocks = adapted_blocks(model)
         model(images)
     return found
@@ -111,20 +112,3 @@ def _share(target: Any) -> float:
     if not 0 < as_number(target) < 1:
         raise ValueError(f"target is {target!r}; give a diagonal mass in (0, 1), for example 0.9, or None")
     return float(target)
-
-
-def _without_cache(kind: str) -> torch.autocast:
-    """The caller's autocast, which would go on with the first W_Q that it has cast."""
-    enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-    return torch.autocast(kind, dtype, enabled=enabled, cache_enabled=False)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

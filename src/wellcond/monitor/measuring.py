@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.blocks import adapted_blocks, record
+from wellcond.blocks.modes import uncached_autocast
 from wellcond.monitor.budget import Clock, Span, span_on
 from wellcond.probes.prober import Prober, is_unchanged
-from wellcond.probes.probing import evaluating
+from wellcond.probes.probing import reading
 from wellcond.probes.quantities import of_tokens
 from wellcond.probes.rows import Measured, Place
 
@@ -111,11 +112,10 @@ def _undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
     A weight that autocast casts here, without gradients, must not be found by a later pass that needs them.
     """
     kind = device.type
-    enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
     with (
         torch.random.fork_rng(devices=[device] if kind == "cuda" else []),
-        torch.autocast(kind, dtype, enabled=enabled, cache_enabled=False),
-        evaluating(model),
+        uncached_autocast(kind),
+        reading(model),
     ):
         yield
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from wellcond.blocks import adapted_blocks, record
 from wellcond.blocks.adapted import Adapted
 from wellcond.blocks.images import check_images
+from wellcond.blocks.modes import evaluating
 from wellcond.probes.prober import Prober
 from wellcond.probes.quantities import ATTENTION_QUANTITIES, QUANTITIES
 from wellcond.probes.rows import Measured, Row
@@ -59,7 +60,7 @@ def measure(
     if first is None:
         raise ValueError("there are no images in batches; pass at least one tensor (B, C, H, W)")
     prober = Prober(wanted, spectra)
-    with evaluating(model), record(model, prober, first[:2]):
+    with reading(model), record(model, prober, first[:2]):
         blocks = adapted_blocks(model)
         prober.begin(blocks, _num_prefixes(model, blocks) if tokens == "patch" else [0] * len(blocks))
         for images in chain([first], batches):
@@ -107,17 +108,12 @@ def _num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int]:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def reading(model: nn.Module) -> Iterator[None]:
     """Eval mode inside; each module's own mode, and what earlier recordings left on adapted blocks, afterwards."""
-    modules = list(model.modules())
-    modes = [module.training for module in modules]
-    contexts = [(block, block._context) for block in modules if isinstance(block, Adapted)]
+    contexts = [(block, block._context) for block in adapted_blocks(model)]
     try:
-        model.eval()
-        yield
+        with evaluating(model):
+            yield
     finally:
-        for module, training in zip(modules, modes, strict=True):
-            if module.training != training:  # nn.Module's own assignment looks through its parameters first
-                object.__setattr__(module, "training", training)
         for block, context in contexts:
             block._context = context

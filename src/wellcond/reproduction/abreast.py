@@ -39,7 +39,8 @@ def measured(
                 running[workers.begin(key)] = key
             if not running:
                 return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            done = wait(running, return_when=FIRST_COMPLETED).done
+            for future in sorted(done, key=lambda run: run.exception() is not None):  # a mistake ends the others
                 yield running.pop(future), future.result()
 
 
@@ -53,10 +54,11 @@ class Workers:
         self.threads = ThreadPoolExecutor(config.jobs)  # each waits for an answer
 
     def begin(self, key: Key) -> Future[Run]:
-        if not self.idle:
-            self.idle.append(Worker(self.config, len(self.all)))
-            self.all += self.idle
-        return self.threads.submit(self._measure, self.idle.pop(), key)
+        if self.idle:
+            worker = self.idle.pop()
+        else:
+            self.all.append(worker := Worker(self.config, len(self.all)))
+        return self.threads.submit(self._measure, worker, key)
 
     def _measure(self, worker: "Worker", key: Key) -> Run:
         run = worker.measure(key)
@@ -69,9 +71,9 @@ class Workers:
     def __exit__(self, *_: Any) -> None:
         for worker in self.all:
             worker.leave()
+        self.threads.shutdown()  # first: they may still read what is closed then
         for worker in self.all:
             worker.close()
-        self.threads.shutdown()
 
 
 class Worker:
@@ -111,7 +113,9 @@ class Worker:
             self.process.stdin.close()
 
     def close(self) -> None:
+        assert self.process.stdout is not None
         self.process.wait()
+        self.process.stdout.close()
         self.words.close()
 
     def _say(self, what: Any) -> None:
@@ -131,7 +135,8 @@ def _environment(config: ReproduceConfig, number: int) -> dict[str, str]:
 
     package = Path(__file__).parents[2]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))}
-    found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // config.jobs)))
+    # torch knows how many cores a batch system has left to this process
+    found.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // config.jobs)))
     if config.device != "cpu" and (count := torch.cuda.device_count()) > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
         found["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % count]

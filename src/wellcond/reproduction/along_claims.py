@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
-from .comparing import Number, by_seed, mean_row
+from .comparing import Number, by_seed, differences, mean_row
 from .dino_cells import (
     EPOCHS,
     PAPER,
@@ -25,7 +25,6 @@ from .dino_cells import (
     SCALED,
     SCALED_VOC,
     SKIP,
-    ahead,
     ahead_row,
     along_of,
     cells,
@@ -73,7 +72,7 @@ def judge_fig2(runs: Sequence[Run]) -> Judgement:
                 name = f"{told(variant)}, mIoU of {layers} along the way"
                 rows.append(mean_row(name, "–", values, epochs=curve["epoch"], first_seed=curve[what]))
         for name, ours, base in pairs(runs):
-            if values := ahead(runs, ours, base, number):
+            if values := differences(runs, ours, base, number):
                 row = ahead_row(f"{name}, mIoU of {layers}, without skips less with them", "> 0", values)
                 rows.append(row)
                 verdicts.append(f"{name}, {layers}: {row.verdict}")
@@ -92,7 +91,7 @@ def judge_fig3(runs: Sequence[Run]) -> Judgement:
     for name, ours, base in pairs(runs):
         said = []
         for words, number in (("at the end", end), ("already at two thirds", early)):
-            if values := ahead(runs, ours, base, number, end):
+            if values := differences(runs, ours, base, number, end):
                 paper = "+13.8 (VOC 2012)" if f"/{PAPER}/soap" in ours and number is end else "> 0"
                 row = ahead_row(f"{name}, CorLoc {words}, less with skips at the end", paper, values)
                 rows.append(row)

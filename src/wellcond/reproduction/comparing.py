@@ -49,9 +49,11 @@ def best(runs: Sequence[Run], variant: str) -> dict[str, Any]:
     }
 
 
-def differences(runs: Sequence[Run], variant: str, base: str, number: Number = top1) -> list[float]:
-    """variant − base, of every seed that has both."""
-    ours, theirs = by_seed(runs, variant, number), by_seed(runs, base, number)
+def differences(
+    runs: Sequence[Run], variant: str, base: str, number: Number = top1, of_base: Number | None = None
+) -> list[float]:
+    """variant − base, of every seed that has both; `of_base` where the base is looked at in another way."""
+    ours, theirs = by_seed(runs, variant, number), by_seed(runs, base, of_base or number)
     return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
 
 

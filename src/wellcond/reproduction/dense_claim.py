@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
-from .comparing import Number, by_seed, mean_row
+from .comparing import Number, by_seed, differences, mean_row
 from .dino_cells import (
     EPOCHS,
     MODELS,
@@ -23,7 +23,6 @@ from .dino_cells import (
     SKIP,
     TINY,
     VOC,
-    ahead,
     ahead_row,
     cells,
     claim_of,
@@ -71,7 +70,7 @@ def judge_dense(runs: Sequence[Run]) -> Judgement:
             if values := list(by_seed(runs, variant, number).values()):
                 rows.append(mean_row(f"{asked.words}: {told(variant)}", _stated(asked, variant), values))
         for name, ours, base in pairs(runs):
-            if values := ahead(runs, ours, base, number):
+            if values := differences(runs, ours, base, number):
                 model, skips, optimizer = ours.split("/")
                 stated = asked.paper.get(optimizer) if skips == PAPER else None
                 paper = f"{stated[1] - stated[0]:+.1f} (VOC 2012)" if stated else "–"

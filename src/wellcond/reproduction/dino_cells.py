@@ -17,7 +17,7 @@ from typing import Any
 from ..config import ReproduceConfig
 from . import pictures, skipless_cells
 from .claim import Claim, Row, Run
-from .comparing import Number, against, by_seed, mean_row
+from .comparing import against, mean_row
 from .experiments import Experiment, TrainingClaim
 from .pictures import PETS, VOC
 from .skipless_cells import CUT, LESS_NOISE, OPTIMIZERS, WORDS
@@ -138,12 +138,6 @@ def pairs(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
                 if there & {ours, base}:
                     found.append((f"{name}, {word}{more}", ours, base))
     return found
-
-
-def ahead(runs: Sequence[Run], ours: str, base: str, number: Number, of_base: Number | None = None) -> list[float]:
-    """By how much, of every seed that has both; `of_base` where the base is looked at in another way."""
-    mine, theirs = by_seed(runs, ours, number), by_seed(runs, base, of_base or number)
-    return [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
 
 
 def ahead_row(name: str, paper: str, values: Sequence[float]) -> Row:

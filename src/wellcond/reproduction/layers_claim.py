@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
-from .comparing import Number, by_seed, mean_row
+from .comparing import Number, by_seed, differences, mean_row
 from .dense_claim import ASKED, Asked, reached
-from .dino_cells import EPOCHS, QUICK, SCALED, SCALED_VOC, ahead, ahead_row, cells, claim_of, pairs, told
+from .dino_cells import EPOCHS, QUICK, SCALED, SCALED_VOC, ahead_row, cells, claim_of, pairs, told
 from .dino_page import curve, layer_sections
 from .experiments import TrainingClaim
 
@@ -52,7 +52,7 @@ def judge_layers(runs: Sequence[Run]) -> Judgement:
                 if values := list(by_seed(runs, variant, number).values()):
                     rows.append(mean_row(f"{asked.words}: {told(variant)}, {words}", "–", values))
         for name, ours, base in pairs(runs):
-            if values := ahead(runs, ours, base, at_depth(asked, 0.75), reached(asked)):
+            if values := differences(runs, ours, base, at_depth(asked, 0.75), reached(asked)):
                 words = f"{asked.words}: {name}, ¾ without skips less all with them"
                 rows.append(row := ahead_row(words, "> 0", values))
                 verdicts.append(f"{asked.words}, {name}: {row.verdict}")

@@ -15,14 +15,13 @@ from functools import partial
 
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
-from .comparing import by_seed, mean_row
+from .comparing import by_seed, differences, mean_row
 from .dino_cells import (
     EPOCHS,
     QUICK,
     SCALED,
     SCALED_VOC,
     VOC,
-    ahead,
     ahead_row,
     cells,
     claim_of,
@@ -43,7 +42,7 @@ def judge_maps(runs: Sequence[Run]) -> Judgement:
             if values := list(by_seed(runs, variant, lambda run, what=what: run["maps"][what]).values()):
                 rows.append(mean_row(f"{told(variant)}, {words}, %", "–", values))
     for name, ours, base in pairs(runs):
-        if values := ahead(runs, ours, base, lambda run: run["maps"]["auc"]):
+        if values := differences(runs, ours, base, lambda run: run["maps"]["auc"]):
             rows.append(row := ahead_row(f"{name}, {NUMBERS['auc']}, without skips less with them", "> 0", values))
             verdicts.append(f"{name}: {row.verdict}")
     told_ = "; ".join(verdicts) or "Not decided: there is nothing to compare yet"

@@ -18,10 +18,7 @@ def forward(QKV, Y, n, scale, H: tl.constexpr, D: tl.constexpr, MAIN: tl.constex
     stride: tl.constexpr = 3 * H * D
     QKV += b * n * stride + h * D
     Y += b * n * H * D + h * D
-    k1, v1 = _load(QKV + H * D, 0, n, stride, D, MAIN), _load(QKV + 2 * H * D, 0, n, stride, D, MAIN)
-    k2, v2 = k1, v1
-    if TAIL > 0:
-        k2, v2 = _load(QKV + H * D, MAIN, n, stride, D, TAIL), _load(QKV + 2 * H * D, MAIN, n, stride, D, TAIL)
+    k1, v1, k2, v2 = _keys_and_values(QKV, n, H, D, MAIN, TAIL)
     o = _attend(_load(QKV, 0, n, stride, D, MAIN), k1, v1, k2, v2, n, scale, MAIN, TAIL)
     _store(Y, o, 0, n, H * D, D, MAIN)
     if TAIL > 0:
@@ -37,10 +34,7 @@ def backward(QKV, dY, dQKV, n, scale, factor, H: tl.constexpr, D: tl.constexpr, 
     QKV += b * n * stride + h * D
     dQKV += b * n * stride + h * D
     dY += b * n * H * D + h * D
-    k1, v1 = _load(QKV + H * D, 0, n, stride, D, MAIN), _load(QKV + 2 * H * D, 0, n, stride, D, MAIN)
-    k2, v2 = k1, v1
-    if TAIL > 0:
-        k2, v2 = _load(QKV + H * D, MAIN, n, stride, D, TAIL), _load(QKV + 2 * H * D, MAIN, n, stride, D, TAIL)
+    k1, v1, k2, v2 = _keys_and_values(QKV, n, H, D, MAIN, TAIL)
     q, do = _load(QKV, 0, n, stride, D, MAIN), _load(dY, 0, n, H * D, D, MAIN)
     dq, dk1, dv1, dk2, dv2 = _back(q, do, k1, v1, k2, v2, n, scale, factor, MAIN, TAIL)
     _store(dQKV, dq, 0, n, stride, D, MAIN)
@@ -53,6 +47,17 @@ def backward(QKV, dY, dQKV, n, scale, factor, H: tl.constexpr, D: tl.constexpr, 
         _store(dQKV + 2 * H * D, dv2 + more_dv2, MAIN, n, stride, D, TAIL)
     _store(dQKV + H * D, dk1, 0, n, stride, D, MAIN)
     _store(dQKV + 2 * H * D, dv1, 0, n, stride, D, MAIN)
+
+
+@triton.jit
+def _keys_and_values(QKV, n, H: tl.constexpr, D: tl.constexpr, MAIN: tl.constexpr, TAIL: tl.constexpr):
+    """Of both tiles; where there is no second one the first stands in for it, and nobody looks."""
+    stride: tl.constexpr = 3 * H * D
+    k1, v1 = _load(QKV + H * D, 0, n, stride, D, MAIN), _load(QKV + 2 * H * D, 0, n, stride, D, MAIN)
+    k2, v2 = k1, v1
+    if TAIL > 0:
+        k2, v2 = _load(QKV + H * D, MAIN, n, stride, D, TAIL), _load(QKV + 2 * H * D, MAIN, n, stride, D, TAIL)
+    return k1, v1, k2, v2
 
 
 @triton.jit

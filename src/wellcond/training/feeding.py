@@ -6,6 +6,7 @@ ones arrive as inputs. Both give the same bits.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -25,12 +26,19 @@ from wellcond.training.supply import Contents, Inputs
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Both halves of a set, decoded and where training reads them; several runs may share it."""
+    """Both halves of a set, decoded; where training reads them is made when first asked for. Runs may share it."""
 
     train: Cache
     val: Cache
-    feed: Resident | Streamed
-    val_feed: Resident | Streamed
+    feed_of: Callable[[Cache], Resident | Streamed]
+
+    @cached_property
+    def feed(self) -> Resident | Streamed:
+        return self.feed_of(self.train)
+
+    @cached_property
+    def val_feed(self) -> Resident | Streamed:
+        return self.feed_of(self.val)
 
 
 def open_images(
@@ -57,8 +65,8 @@ def open_images(
             check_labels(cache, config.model.num_classes)
         if train.meta.fingerprint == val.meta.fingerprint:
             say(f"{val.meta.title} is not split: top-1 and top-5 are of the images trained on; give data.val others")
-    feed, val_feed = (open_feed(cache, device, data.resident, data.workers) for cache in (train, val))
-    return Images(train=train, val=val, feed=feed, val_feed=val_feed)
+    feed_of = partial(open_feed, device=device, resident=data.resident, workers=data.workers)
+    return Images(train=train, val=val, feed_of=feed_of)
 
 
 class ImageSupply:

@@ -1,6 +1,6 @@
 """The optimizer that torch sees: parameter groups, whose turn it is, state."""
 
-import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
@@ -18,6 +18,8 @@ from wellcond.optim.soap.renewing import Place, renew_
 from wellcond.optim.soap.sharing import Sharing
 from wellcond.optim.soap.stacks import matmul_precision
 from wellcond.optim.soap.turns import is_due
+
+_LARGEST = sys.float_info.max  # whole numbers go on beyond, and are none that a step could be multiplied with
 
 
 class SOAP(Optimizer):
@@ -254,9 +256,9 @@ def _check_settings(group: dict[str, Any]) -> None:
         value = group[name]
         if name == "lr" and isinstance(value, Tensor) and value.numel() == 1:
             value = value.item() if value.device.type == "cpu" else 0.0  # the device is not asked for its value
-        if not _is_number(value, 0, math.inf):
+        if not _is_number(value, 0, _LARGEST):
             raise ValueError(f"{name} is {value!r}; choose 0 or more, for example {example}")
-    if not _is_number(group["eps"], 0, math.inf) or not group["eps"]:  # 0/0 where there is no gradient yet
+    if not _is_number(group["eps"], 0, _LARGEST) or not group["eps"]:  # 0/0 where there is no gradient yet
         raise ValueError(f"eps is {group['eps']!r}; choose a positive number, for example 1e-8")
     betas, frequency = group["betas"], group["precondition_frequency"]
     if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(_is_number(beta, 0, 1) for beta in betas):
@@ -267,7 +269,8 @@ def _check_settings(group: dict[str, Any]) -> None:
 
 def _is_number(value: Any, low: float, high: float) -> bool:
     """In [low, high)? True is none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) < high
+    kind = type(value)
+    return issubclass(kind, Real) and kind is not bool and low <= value < high
 
 
 def _check_group(group: dict[str, Any]) -> None:
