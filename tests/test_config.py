@@ -233,6 +233,8 @@ def _leaves(config, prefix=""):
         (lambda: dataclasses.replace(DATA, std=(58.4, 57.1, 57.4)), ["data.std is (58.4", "0 … 1", "by 255"]),
         (lambda: dataclasses.replace(DATA, mean=(-0.5, 0.0, 0.0)), ["data.mean is -0.5", "[0, 1]"]),
         (lambda: dataclasses.replace(DATA, std=(1e-300, 1.0, 1.0)), ["data.std is (1e-300", "1e-6 or more"]),
+        (lambda: ReproduceConfig(claim="asa-kappa", seeds=0), ["seeds is 0", "1 or more"]),
+        (lambda: ReproduceConfig(claim="asa-kappa", seeds=10**11), ["seeds is 100000000000", "1000 or fewer"]),
         (lambda: GrayingConfig(epsilon=0), ["graying.epsilon is 0"]),
         (lambda: GrayingConfig(epsilon=0.7), ["graying.epsilon is 0.7", "method is none", "dct or svd"]),
     ],
