@@ -229,7 +229,14 @@ def _leaves(config, prefix=""):
         (lambda: AugmentConfig(ratio=(0.5, float("inf"))), ["augment.ratio is (0.5, inf)"]),
         (lambda: dataclasses.replace(DATA, mean=(float("nan"), 0.0, 0.0)), ["data.mean is nan"]),
         (lambda: dataclasses.replace(DATA, std=(1.0, 1.0, float("inf"))), ["data.std is (1.0, 1.0, inf)"]),
+        (lambda: dataclasses.replace(DATA, mean=(123.7, 116.3, 103.5)), ["data.mean is (123.7", "0 … 1", "by 255"]),
+        (lambda: dataclasses.replace(DATA, std=(58.4, 57.1, 57.4)), ["data.std is (58.4", "0 … 1", "by 255"]),
+        (lambda: dataclasses.replace(DATA, mean=(-0.5, 0.0, 0.0)), ["data.mean is -0.5", "[0, 1]"]),
+        (lambda: dataclasses.replace(DATA, std=(1e-300, 1.0, 1.0)), ["data.std is (1e-300", "1e-6 or more"]),
+        (lambda: ReproduceConfig(claim="asa-kappa", seeds=0), ["seeds is 0", "1 or more"]),
+        (lambda: ReproduceConfig(claim="asa-kappa", seeds=10**11), ["seeds is 100000000000", "1000 or fewer"]),
         (lambda: GrayingConfig(epsilon=0), ["graying.epsilon is 0"]),
+        (lambda: GrayingConfig(epsilon=0.7), ["graying.epsilon is 0.7", "method is none", "dct or svd"]),
     ],
 )
 def test_a_bad_training_config_names_the_field_and_the_remedy(make, words):

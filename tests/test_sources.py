@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow
 import pytest
 import timm
 import torch
+import torchvision.datasets
 from PIL import Image
 from pyarrow import parquet
 from timm.data.config import resolve_model_data_config
@@ -335,3 +337,19 @@ def test_a_reader_that_stops_early_leaves_no_thread(tmp_path):
     next(pictures)
     pictures.close()
     assert threading.active_count() == before
+
+
+def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path):
+    """Pillow warned of each of them; many sets of drawings and logos are such PNGs."""
+    picture = Image.fromarray(procedural(0, size=32).image).quantize(16)
+    picture.save(tmp_path / "a.png", transparency=bytes(range(0, 256, 16)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (record,) = open_source(tmp_path).records([0])
+        assert np.array_equal(record.read(), np.asarray(picture.convert("RGB")))
+
+
+def test_every_picture_that_torchvision_finds_is_found(tmp_path):
+    for suffix in torchvision.datasets.folder.IMG_EXTENSIONS:
+        (tmp_path / f"a{suffix}").write_bytes(encoded(1))
+    assert len(open_source(tmp_path)) == len(torchvision.datasets.folder.IMG_EXTENSIONS)

@@ -177,3 +177,50 @@ def test_a_set_of_the_hub(monkeypatch):
     hidden = {"label": [None, 1], 0: {"image": {"bytes": png(7), "path": None}, "label": None}}
     monkeypatch.setattr(Rows, "__getitem__", lambda self, key: hidden[key])
     assert source.labels().tolist() == [-1, 1] and next(source.records([0])).label is None
+
+
+@pytest.mark.parametrize("words", [("Train", "Val"), ("TRAIN", "TEST"), ("Training", "validation")])
+def test_halves_may_have_capitals(words, tmp_path):
+    """They were two classes, and the message advised to train a model to tell them apart."""
+    for half, value in zip(words, (5, 6), strict=True):
+        for kind in ("cat", "dog"):
+            (tmp_path / half / kind).mkdir(parents=True)
+            (tmp_path / half / kind / "a.png").write_bytes(png(value))
+    assert [values_of(open_split(str(tmp_path), split, image_size=8)) for split in ("train", "val")] == [[5, 5], [6, 6]]
+
+
+def test_a_class_of_trains_is_no_half(tmp_path):
+    for kind in ("Bus", "Train"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "a.png").write_bytes(png(1))
+    assert open_split(str(tmp_path), "val", image_size=8).classes == ("Bus", "Train")
+
+
+def test_tiny_imagenet_as_it_unpacks(tmp_path):
+    """Its validation pictures lie in one folder, which counted as their only class."""
+    kinds = ("n2", "n1", "n2")
+    lines = [f"val_{i}.JPEG\t{kind}\t0\t0\t3\t3\n" for i, kind in enumerate(kinds)]
+    names = [f"train/{kind}/images/{kind}_0.JPEG" for kind in kinds]
+    for path in [*names, *(f"val/images/val_{i}.JPEG" for i in range(3))]:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(png(1))
+    listing = tmp_path / "val" / "val_annotations.txt"
+    listing.write_text("".join(lines))
+    train, val = (open_split(str(tmp_path), split, image_size=8) for split in ("train", "val"))
+    assert train.classes == val.classes == ("n1", "n2")
+    assert train.labels().tolist() == [0, 1] and val.labels().tolist() == [1, 0, 1]
+    known = fingerprint(val)
+    listing.write_text("".join(lines).replace("val_1.JPEG\tn1", "val_1.JPEG\tn2"))
+    assert fingerprint(open_split(str(tmp_path), "val", image_size=8)) != known
+    listing.write_text(lines[0])  # of another set: the folders are the classes
+    assert open_split(str(tmp_path), "val", image_size=8).classes == ("images",)
+
+
+def test_hidden_shards_are_left_out_and_deeper_ones_are_told(tmp_path):
+    """macOS leaves a file ._x beside x on foreign disks; sets of the hub may lie in a folder of their configuration."""
+    write_parquet(tmp_path / "set" / "a.parquet", [1, 2])
+    (tmp_path / "set" / "._a.parquet").write_bytes(b"no parquet")
+    for name in ("set", "set/*.parquet"):
+        assert values_of(open_split(str(tmp_path / name), "train", image_size=8)) == [1, 2]
+    with pytest.raises(ValueError, match=r"no image in .*; there are parquet files in '.*set': name their own folder"):
+        open_split(str(tmp_path), "train", image_size=8)

@@ -102,6 +102,38 @@ def test_evaluate_names_the_checkpoint_that_it_loaded(place, capsys):
     assert "no whole checkpoint left; restore one" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        (["train/a", "train/b", "val/a", "val/b"], "has 2 classes; use --model.num-classes 2"),
+        (["train/a", "train/b", "val/a", "val/c"], "'b' is not in both"),
+        (["train/a", "train/b", "val"], "folder:val has no labels"),
+        (["train/a", "val/a"], "has one class only"),
+        (["train", "val"], "folder:train has no labels"),
+    ],
+)
+def test_what_is_wrong_with_labels_is_told_before_pictures_are_decoded(folders, words, tmp_path, capsys):
+    """That takes hours for ImageNet. Here nothing can be decoded: all would be damaged."""
+    told = told_of_undecodable(tmp_path, folders, capsys)
+    assert told.count("\n") == 1 and words in told
+
+
+def test_too_few_pictures_are_told_before_they_are_decoded(tmp_path, capsys):
+    told = told_of_undecodable(tmp_path, ["train/a", "train/b", "val/a", "val/b"], capsys, "--batch-size=32")
+    assert told.count("\n") == 1 and "there are only 16 training images; make it smaller" in told
+
+
+def told_of_undecodable(folder: Path, halves: list[str], capsys, *words: str) -> str:
+    for half in halves:
+        (folder / "set" / half).mkdir(parents=True)
+        for number in range(8):
+            (folder / "set" / half / f"{number}.png").write_bytes(b"not decoded")
+    data = str(folder / "set")
+    assert main([*TRAIN, "--data.train", data, "--data.val", data, "--out", str(folder / "run"), *words]) == 2
+    assert not (folder / "run").exists()
+    return capsys.readouterr().err
+
+
 def test_a_config_file_is_a_recipe(straight, decoded, tmp_path, capsys):
     """The config.json of one run starts another one like it."""
     path = straight / "config.json"

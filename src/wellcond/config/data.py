@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .checks import check_at_least, check_number, check_one_of, check_within
+from .checks import check_at_least, check_one_of, check_within
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -87,7 +87,12 @@ class DataConfig:
         check_at_least("data.image_size", self.image_size, 1, example=224)
         check_one_of("data.resident", self.resident, ("auto", "yes", "no"))
         check_at_least("data.workers", self.workers, 0, example=4)
+        for name in ("mean", "std"):
+            if any(1 < value < math.inf for value in getattr(self, name)):
+                raise ValueError(
+                    f"data.{name} is {getattr(self, name)}, but pixels are in 0 … 1; divide what is of 0 … 255 by 255"
+                )
         for value in self.mean:
-            check_number("data.mean", value)
-        if not all(0 < value < math.inf for value in self.std):
-            raise ValueError(f"data.std is {self.std}; every deviation must be positive")
+            check_within("data.mean", value, 0, 1, example=0.5)
+        if not all(1e-6 <= value < math.inf for value in self.std):
+            raise ValueError(f"data.std is {self.std}; every deviation must be positive, 1e-6 or more")

@@ -25,6 +25,10 @@ class GrayingConfig:
     def __post_init__(self) -> None:
         check_one_of("graying.method", self.method, ("none", "svd", "dct"))
         check_within("graying.epsilon", self.epsilon, 0, 1, brackets="(]", example=0.95)
+        if self.method == "none" and self.epsilon != GrayingConfig.epsilon:
+            raise ValueError(
+                f"graying.epsilon is {self.epsilon}, but graying.method is none; say graying.method dct or svd"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-LARGEST = 10_000  # side of a picture in pixels; a typing error must not take all the memory
+# a typing error must not take all the memory
+LARGEST = 10_000  # side of a picture in pixels
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,6 +310,8 @@ class ReproduceConfig:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(f"seeds is {self.seeds}; choose 1 or more, and 2 or more for an interval")
+        if self.seeds > MOST_SEEDS:
+            raise ValueError(f"seeds is {self.seeds}; choose {MOST_SEEDS} or fewer, for example 3")
         if self.epochs is not None and self.epochs < 1:
             raise ValueError(f"epochs is {self.epochs}; choose 1 or more")
         if self.max_minutes is not None and not self.max_minutes > 0:

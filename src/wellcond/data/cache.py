@@ -114,6 +114,37 @@ def open_cache(
     return cache
 
 
+def outline(source: Source) -> Cache:
+    """The cache of `source` without its pictures: what is known of its labels before anything is decoded."""
+    labels, classes = _labels_of(source), _classes_of(source)
+    meta = Meta(
+        version=VERSION,
+        title=source.title,
+        fingerprint="",
+        count=len(source),
+        side=0,
+        num_classes=_count(classes, labels),
+        classes=classes,
+        damaged={},
+        replaced={},
+        blocks=[],
+    )
+    return Cache(folder=Path(), meta=meta, images=np.empty((0, 3, 0, 0), np.uint8), labels=labels)
+
+
+def _labels_of(source: Source) -> NDArray[np.int64]:
+    labels = source.labels()
+    return np.full(len(source), -1, np.int64) if labels is None else labels.astype(np.int64)
+
+
+def _classes_of(source: Source) -> list[str]:
+    return [str(name) for name in getattr(source, "classes", ())]
+
+
+def _count(classes: list[str], labels: NDArray[np.int64]) -> int:
+    return max(len(classes), int(labels.max()) + 1)
+
+
 def _check_usable(parent: Path, final: Path) -> None:
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -179,8 +210,7 @@ def _build(source: Source, side: int, digits: str, final: Path, say: Say, progre
 
 def _write(source: Source, side: int, digits: str, part: Path, progress: Progress) -> None:
     count, nbytes = len(source), 3 * side * side
-    labels = source.labels()
-    labels = np.full(count, -1, np.int64) if labels is None else labels.astype(np.int64)
+    labels = _labels_of(source)
     with (part / "images.npy").open("wb+") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": (count, 3, side, side)}
         np.lib.format.write_array_header_1_0(file, header)
@@ -197,14 +227,14 @@ def _write(source: Source, side: int, digits: str, part: Path, progress: Progres
         for index, good in replaced.items():
             disk.write_all(handle, os.pread(handle, nbytes, start + good * nbytes), start + index * nbytes)
     np.save(part / "labels.npy", labels)
-    classes = [str(name) for name in getattr(source, "classes", ())]
+    classes = _classes_of(source)
     meta = Meta(
         version=VERSION,
         title=source.title,
         fingerprint=digits,
         count=count,
         side=side,
-        num_classes=max(len(classes), int(labels.max()) + 1),
+        num_classes=_count(classes, labels),
         classes=classes,
         damaged={str(i): damaged[i] for i in sorted(damaged)},
         replaced={str(i): good for i, good in replaced.items()},

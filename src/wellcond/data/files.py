@@ -24,7 +24,7 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"})
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"})
 
 
 def find_images(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
@@ -112,9 +112,12 @@ class _Unclear(ValueError):
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit greys on 0 … 255; Pillow's own conversion would cut them off at 255 and turn the picture white."""
+    """What Pillow may bring to RGB: 16-bit greys on 0 … 255, which its own conversion would cut off at 255 and turn
+    white."""
     if image.mode == "F":
         raise _Unclear("its pixels are fractions, whose range is not known")
+    if image.mode == "P" and isinstance(image.info.get("transparency"), bytes):
+        return image.convert("RGBA")  # the same colours; straight to RGB Pillow warns, of every picture anew
     if not image.mode.startswith("I"):
         return image
     greys = np.asarray(image).astype(np.float64)

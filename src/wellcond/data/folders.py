@@ -1,7 +1,7 @@
 """A folder of photographs as a source. Floor 6.
 
 If every picture lies in a folder of its own inside, those folders are the classes (torchvision's ImageFolder
-counts them the same way: sorted by name).
+counts them the same way: sorted by name). Tiny-ImageNet's val/ has a list of them instead: val_annotations.txt.
 """
 
 import os
@@ -24,13 +24,13 @@ class FolderSource:
         self.title = f"folder:{folder.resolve().name}"
         self.unreadable: list[str] = []
         self.paths = find_images(folder, self.unreadable)
-        parts = [path.relative_to(folder).parts for path in self.paths]
-        sorted_out = all(len(part) > 1 for part in parts)
-        names = sorted({part[0] for part in parts}) if sorted_out else []
+        self.fingerprint, kinds = _listed(folder, self.paths)
+        kinds = kinds or _by_folder(folder, self.paths)
+        names = sorted(set(kinds))
         # a name of bytes that are no text could be written into no file of a run
         self.classes = tuple(os.fsencode(name).decode(errors="replace") for name in names)
         numbers = {name: number for number, name in enumerate(names)}
-        self._labels = np.array([numbers[part[0]] for part in parts], np.int64) if sorted_out else None
+        self._labels = np.array([numbers[kind] for kind in kinds], np.int64) if kinds else None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -48,3 +48,23 @@ class FolderSource:
                 label=None if self._labels is None else int(self._labels[index]),
                 read=partial(read_image, path),
             )
+
+
+def _by_folder(folder: Path, paths: Sequence[Path]) -> list[str]:
+    """The class of each picture; none where one lies in no folder."""
+    parts = [path.relative_to(folder).parts for path in paths]
+    return [part[0] for part in parts] if all(len(part) > 1 for part in parts) else []
+
+
+def _listed(folder: Path, paths: Sequence[Path]) -> tuple[str, list[str]]:
+    """What Tiny-ImageNet's list says, and the class of each picture; none where it does not name them all.
+
+    A line is a picture's name, its class and a box.
+    """
+    try:
+        text = (folder / "val_annotations.txt").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return "", []
+    known = {words[0]: words[1] for line in text.splitlines() if len(words := line.split()) > 1}
+    kinds = [known.get(path.name, "") for path in paths]
+    return (text, kinds) if all(kinds) else ("", [])

@@ -27,7 +27,7 @@ def open_source(source: str | Path, *, length: int = 10_000, size: int = 224, se
     if not path.exists():
         raise ValueError(f"there is no data at {str(source)!r}; give {KINDS}")
     if path.is_dir():
-        shards = sorted(path.glob("*.parquet")) or sorted(path.glob("data/*.parquet"))  # the hub's own layout
+        shards = find_shards(path) or find_shards(path / "data")  # the hub's own layout
     elif path.is_file() and path.suffix == ".parquet":
         shards = [path]
     else:
@@ -36,4 +36,14 @@ def open_source(source: str | Path, *, length: int = 10_000, size: int = 224, se
         from .parquet import ParquetSource  # pyarrow takes a while to import
 
         return ParquetSource(shards, f"parquet:{path.resolve().name}")
-    return FolderSource(path)
+    try:
+        return FolderSource(path)
+    except ValueError as error:
+        if (deeper := next(path.glob("**/*.parquet"), None)) is None:
+            raise
+        raise ValueError(f"{error}; there are parquet files in {str(deeper.parent)!r}: name their own folder") from None
+
+
+def find_shards(folder: Path, pattern: str = "*.parquet") -> list[Path]:
+    """The files that match, sorted; hidden ones, such as macOS leaves beside others (._x.parquet), are left out."""
+    return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))

@@ -3,7 +3,7 @@
 procedural[:COUNT]                 generated; the halves have different seeds, so no picture is in both
 cifar10 | cifar100 | fashion-mnist [:FOLDER]    their own train and test files
 hf:NAME                            a set of the hub (extra)
-a folder with train/ and val/      that half of it, as ImageNet is laid out
+a folder with train/ and val/      that half of it, as ImageNet and Tiny-ImageNet are laid out; also Train/ and Val/
 a folder of VOC, COCO or ADE20K    that half of it, with masks and boxes; or a list of its pictures (layouts.py)
 a folder of train-*.parquet, val-*.parquet     that half (or train.parquet, train_0.parquet), also in data/ inside
 a pattern such as DIR/train-*.parquet, a file, any other folder     all of it: the name says which half
@@ -16,7 +16,7 @@ from .arrays import CIFAR, FASHION, open_cifar, open_fashion_mnist
 from .generated import GeneratedSource
 from .layouts import open_layout
 from .records import Source
-from .sources import PROCEDURAL, open_source
+from .sources import PROCEDURAL, find_shards, open_source
 
 Split = Literal["train", "val"]
 WORDS = {"train": ("train", "training"), "val": ("val", "validation", "valid", "test")}
@@ -52,18 +52,20 @@ def _count(name: str, tail: str, split: Split) -> int:
 
 def _from_path(path: Path, split: Split) -> Source:
     if "*" in path.name:
-        shards = sorted(path.parent.glob(path.name))
+        shards = find_shards(path.parent, path.name)
         if not shards:
             raise ValueError(f"no file matches {str(path)!r}; check the pattern")
         return _shards(shards, f"parquet:{path.parent.resolve().name}/{path.name}")
     if path.is_dir():
+        folders = _folders(path)
         for word in WORDS[split]:
-            if (path / word).is_dir():
-                return open_source(path / word)
+            if word in folders:
+                return open_source(folders[word])
             for place in (path, path / "data"):
                 if shards := _named(place, word):
                     return _shards(shards, f"parquet:{path.resolve().name}-{word}")
-        if missing := [other for half in WORDS.values() for other in half if _has_half(path, other)]:
+        others = [other for half in WORDS.values() for other in half]
+        if missing := [other for other in others if other in folders or _has_shards(path, other)]:
             raise ValueError(
                 f"{str(path)!r} has a half named {missing[0]}, but none named {' or '.join(WORDS[split])}; "
                 f"name the {split} data by itself"
@@ -71,8 +73,18 @@ def _from_path(path: Path, split: Split) -> Source:
     return open_source(path)
 
 
-def _has_half(path: Path, word: str) -> bool:
-    return (path / word).is_dir() or any(_named(place, word) for place in (path, path / "data"))
+def _folders(path: Path) -> dict[str, Path]:
+    """Those of the halves. Capitals count where both have some: Train beside Bus and Car is a class."""
+    words = [word for half in WORDS.values() for word in half]
+    named = (found for found in path.glob("*") if found.name.lower() in words and found.is_dir())
+    alike = {found.name.lower(): found for found in sorted(named)}
+    if not all(any(word in alike for word in half) for half in WORDS.values()):
+        alike = {}
+    return alike | {word: path / word for word in words if (path / word).is_dir()}
+
+
+def _has_shards(path: Path, word: str) -> bool:
+    return any(_named(place, word) for place in (path, path / "data"))
 
 
 def _named(place: Path, word: str) -> list[Path]:

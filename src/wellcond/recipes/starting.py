@@ -145,11 +145,15 @@ def _run(command: TrainCommand) -> int:
     main = int(os.environ.get("RANK", 0)) == 0
     judges = ""
     if main:  # the others are ended by torchrun
-        judges = _judges(config, _open_sources(config))
+        sources = _open_sources(config)
+        judges = _judges(config, sources)
         if not Run(out).exists():
+            from ..training.feeding import check_sources
+
             Run(out).check_free()
             check_writable(out / CONFIG, "out")
             _check_model(config)
+            check_sources(config, *sources)
 
     import torch
 

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from wellcond.config import TrainConfig
 from wellcond.data.augment import evaluation
-from wellcond.data.cache import Cache, Say, open_cache
+from wellcond.data.cache import Cache, Say, open_cache, outline
 from wellcond.data.feeds import Resident, Streamed, check_labels, check_same_classes, open_feed
 from wellcond.data.progress import bar
+from wellcond.data.records import Source
 from wellcond.data.sampling import Sampling, evaluation_batches
 from wellcond.data.splits import Split, open_split
 from wellcond.data.views import build_fixed_views, build_views
+from wellcond.training.beginning import check_classes
 from wellcond.training.contents import contents_of
 from wellcond.training.processes import Processes
 from wellcond.training.supply import Contents, Inputs
@@ -60,13 +62,33 @@ def open_images(
     train, val = opened(data.train, "train"), opened(data.val, "val")
     admit(contents_of(train, val))
     if config.objective == "supervised":
-        check_same_classes(train, val)
-        for cache in (train, val):
-            check_labels(cache, config.model.num_classes)
+        check_halves(train, val, config.model.num_classes)
         if train.meta.fingerprint == val.meta.fingerprint:
             say(f"{val.meta.title} is not split: top-1 and top-5 are of the images trained on; give data.val others")
     feed_of = partial(open_feed, device=device, resident=data.resident, workers=data.workers)
     return Images(train=train, val=val, feed_of=feed_of)
+
+
+def check_halves(train: Cache, val: Cache, num_classes: int) -> None:
+    """ValueError where a model of `num_classes` cannot be trained on the one and judged on the other."""
+    check_same_classes(train, val)
+    for cache in (train, val):
+        check_labels(cache, num_classes)
+
+
+def check_sources(config: TrainConfig, train: Source, val: Source) -> None:
+    """What can be wrong with number and labels of the pictures, told before they are decoded, which may take hours."""
+    halves = (outline(train), outline(val)) if config.objective == "supervised" else ()
+    if halves:
+        check_halves(*halves, config.model.num_classes)
+    sampling_of(config, len(train))
+    if halves:
+        check_classes(config, max(half.meta.num_classes for half in halves))
+
+
+def sampling_of(config: TrainConfig, length: int) -> Sampling:
+    repeats = config.data.augment.repeats
+    return Sampling(length=length, batch_size=config.batch_size, seed=config.seed, repeats=repeats)
 
 
 class ImageSupply:
@@ -96,9 +118,7 @@ class ImageSupply:
         self.classes: Sequence[str] = train.meta.classes
         self.fingerprint, self.val_fingerprint = train.meta.fingerprint, images.val.meta.fingerprint
         self.contents = contents_of(train, images.val)
-        self.sampling = Sampling(
-            length=len(train), batch_size=config.batch_size, seed=config.seed, repeats=data.augment.repeats
-        )
+        self.sampling = sampling_of(config, len(train))
         self.steps_per_epoch = self.sampling.steps_per_epoch
         self.feed, self.val_feed = images.feed, images.val_feed
         self.coming: Iterator[tuple[Tensor, Tensor]] | None = None  # streamed batches from `next_step` on
