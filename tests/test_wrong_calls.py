@@ -103,6 +103,37 @@ def test_a_model_built_by_its_class_tells_its_channels():
         check_images(model, IMAGES)
 
 
+def pit() -> nn.Module:
+    return timm.create_model("pit_ti_224", img_size=40, depth=(1, 1, 1)).eval()
+
+
+def relpos() -> nn.Module:
+    return timm.create_model("vit_relpos_small_patch16_224", img_size=32, depth=1, embed_dim=24, num_heads=3).eval()
+
+
+def pvt() -> nn.Module:
+    return timm.create_model("pvt_v2_b0", depths=(1, 1, 1, 1)).eval()
+
+
+BEFORE_TORCH = {  # whose own errors speak of dimensions and groups
+    "positions that are not interpolated": (lambda: wc.diagnose(pit(), torch.zeros(1, 3, 48, 48)), "takes 40 × 40 px"),
+    "the same, smaller": (lambda: wc.verify_init(pit(), torch.zeros(1, 3, 39, 39)), "takes 40 × 40 px"),
+    "proof on too many channels": (lambda: wc.cut_skips(relpos(), images=torch.zeros(2, 5, 32, 32)), "takes 3; give"),
+    "proof on another size": (lambda: wc.cut_skips(relpos(), images=torch.zeros(2, 3, 48, 48)), "takes 32 × 32 px"),
+    "overlapping grayed patches": (lambda: wc.gray(pvt())(torch.zeros(1, 1, 32, 32)), "1 channels, .* takes 3; give"),
+}
+
+
+@pytest.mark.parametrize(("call", "said"), BEFORE_TORCH.values(), ids=BEFORE_TORCH)
+def test_images_are_looked_at_before_torch_does(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+def test_a_picture_of_its_own_size_need_not_be_whole_patches_where_they_overlap():
+    check_images(timm.create_model("pit_ti_224", img_size=44, depth=(1, 1, 1)), torch.zeros(1, 3, 44, 44))
+
+
 def test_a_model_that_says_nothing_is_not_asked():
     check_images(nn.Linear(3, 3), torch.zeros(2, 5, 7, 9))
 

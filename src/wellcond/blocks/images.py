@@ -6,6 +6,7 @@ size that the patch embedding was made for. Of a model that says nothing only th
 
 from typing import Any
 
+from timm.models.pit import ConvEmbedding
 from torch import Tensor, nn
 
 
@@ -19,14 +20,8 @@ def check_images(model: nn.Module, images: Any, called: str = "images", *, finit
     looked_at = finite and images.device.type == "cpu" and images.is_floating_point()  # CUDA would wait
     if looked_at and not images.isfinite().all():
         raise ValueError(f"{called} holds NaN or inf; remove or replace these values, e.g. torch.nan_to_num(images)")
-    channels, size = _channels(model), _only_size(model)
-    if channels is not None and images.shape[1] != channels:
-        remedy = f"; repeat it, images.expand(-1, {channels}, -1, -1)" if images.shape[1] == 1 else ""
-        raise ValueError(
-            f"{called} has shape {tuple(images.shape)}, {images.shape[1]} channels, and {type(model).__name__} takes "
-            f"{channels}{remedy or '; give so many'}"
-        )
-    if size is not None and tuple(images.shape[2:]) != size:
+    check_channels(model, images, called)
+    if (size := _only_size(model)) is not None and tuple(images.shape[2:]) != size:
         raise ValueError(
             f"{called} has shape {tuple(images.shape)}, and {type(model).__name__} takes {size[0]} × {size[1]} px; "
             "resize them, or make the model with img_size= theirs"
@@ -37,6 +32,17 @@ def check_images(model: nn.Module, images: Any, called: str = "images", *, finit
         raise ValueError(
             f"{called} has shape {tuple(images.shape)}, and {type(model).__name__} cuts them into patches of {p} × {q} "
             "px; resize them to multiples of these"
+        )
+
+
+def check_channels(model: nn.Module, images: Tensor, called: str = "images") -> None:
+    """ValueError, with the remedy, unless `images` (B, C, H, W) have as many channels as the model takes."""
+    channels = _channels(model)
+    if channels is not None and images.shape[1] != channels:
+        remedy = f"; repeat it, images.expand(-1, {channels}, -1, -1)" if images.shape[1] == 1 else ""
+        raise ValueError(
+            f"{called} has shape {tuple(images.shape)}, {images.shape[1]} channels, and {type(model).__name__} takes "
+            f"{channels}{remedy or '; give so many'}"
         )
 
 
@@ -64,7 +70,7 @@ def own_size(model: nn.Module) -> tuple[int, int] | None:
     """
     embedding: Any = getattr(model, "patch_embed", None)
     size = getattr(embedding, "img_size", None)
-    if not hasattr(embedding, "strict_img_size") or not isinstance(size, tuple):
+    if not (hasattr(embedding, "strict_img_size") or _is_fixed(embedding)) or not isinstance(size, tuple):
         return None
     return int(size[0]), int(size[1])
 
@@ -75,10 +81,17 @@ def _whole_patches(model: nn.Module) -> tuple[int, int]:
     size = getattr(embedding, "patch_size", None)
     if own_size(model) is None or getattr(embedding, "dynamic_img_pad", False) or not isinstance(size, tuple):
         return 1, 1
+    if _is_fixed(embedding):  # PiT's patches overlap
+        return 1, 1
     return int(size[0]), int(size[1])
 
 
 def _only_size(model: nn.Module) -> tuple[int, int] | None:
     """Of a model that, as it is, takes nothing else."""
     embedding: Any = getattr(model, "patch_embed", None)
-    return own_size(model) if getattr(embedding, "strict_img_size", False) else None
+    return own_size(model) if getattr(embedding, "strict_img_size", False) or _is_fixed(embedding) else None
+
+
+def _is_fixed(embedding: Any) -> bool:
+    """PiT's embedding takes any size, and its positions, which are added to the map, do not."""
+    return isinstance(embedding, ConvEmbedding)
