@@ -216,6 +216,15 @@ def test_the_last_layer_of_a_pyramid_is_what_the_head_reads(images):
     torch.testing.assert_close(backbone.read(images, LAST, "pooled")[3], pooled)
 
 
+def test_a_norm_after_the_mean_by_the_name_of_one_before_it(images):
+    if not timm.is_model("qwen3_vit_88m"):
+        pytest.skip("this timm has no Qwen")
+    model: Any = timm.create_model("qwen3_vit_88m", **SMALL).eval()
+    with torch.no_grad():
+        pooled = model.forward_head(model.forward_features(images), pre_logits=True)
+    torch.testing.assert_close(Backbone(model).read(images, LAST, "pooled")[3], pooled)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "grids"),
     [

@@ -59,6 +59,8 @@ def _channels(model: nn.Module) -> int | None:
         first = model.get_submodule(name) if isinstance(name, str) else None
     except AttributeError:  # the model was changed since
         return None
+    if isinstance(first, nn.Linear) and (patch := _flattened(model)):
+        return first.in_features // (patch[0] * patch[1])
     return first.in_channels if isinstance(first, nn.Conv2d) else None
 
 
@@ -77,13 +79,23 @@ def own_size(model: nn.Module) -> tuple[int, int] | None:
 
 def _whole_patches(model: nn.Module) -> tuple[int, int]:
     """Of a model of any size, of which its sides must be multiples; (1, 1) where it pads, or says nothing."""
-    embedding: Any = getattr(model, "patch_embed", None)
+    if patch := _flattened(model):
+        return (1, 1) if model.embeds.dynamic_img_pad else patch  # type: ignore[union-attr]
+    inner: Any = getattr(model, "encoder", model)  # of Qwen's and DeepSeek's classifiers
+    embedding: Any = getattr(inner, "patch_embed", None)
     size = getattr(embedding, "patch_size", None)
-    if own_size(model) is None or getattr(embedding, "dynamic_img_pad", False) or not isinstance(size, tuple):
+    if own_size(inner) is None or getattr(embedding, "dynamic_img_pad", False) or not isinstance(size, tuple):
         return 1, 1
     if _is_fixed(embedding):  # PiT's patches overlap
         return 1, 1
     return int(size[0]), int(size[1])
+
+
+def _flattened(model: nn.Module) -> tuple[int, int] | None:
+    """Size of the patches of NaFlexViT where it flattens them for a linear layer; None of others."""
+    embeds: Any = getattr(model, "embeds", None)
+    size = getattr(embeds, "patch_size", None)
+    return (int(size[0]), int(size[1])) if getattr(embeds, "is_linear", False) and isinstance(size, tuple) else None
 
 
 def _only_size(model: nn.Module) -> tuple[int, int] | None:

@@ -27,6 +27,7 @@ from wellcond.graying.models import grid_of, patch_size_of
 Kind = Literal["pooled", "patches", "keys"]
 Layers = Literal["last", "all"] | tuple[int, ...]
 Pool = Literal["auto", "class", "mean"]
+POOLED_FIRST = ("Qwen3VitClassifier", "DeepseekVitClassifier")  # whose norm after the mean is called norm, too
 MEANS = ("avg", "avgmax", "max")  # of timm's words for what a head reads: those that are no token
 
 
@@ -226,7 +227,8 @@ def _finite(X: Tensor, layer: int) -> Tensor:
 def _final_norm(model: nn.Module) -> tuple[Any, bool]:
     """The norm after the blocks, if it is one of single tokens, and whether the model pools before it."""
     stages: Any = getattr(model, "stages", None) or [None]
-    found = (("norm", model, False), ("fc_norm", model, True), ("norm", stages[-1], False))  # the last of PVT v2
+    late = type(model).__name__ in POOLED_FIRST
+    found = (("norm", model, late), ("fc_norm", model, True), ("norm", stages[-1], False))  # the last of PVT v2
     for name, owner, comes_last in found:
         if hasattr(norm := getattr(owner, name, None), "normalized_shape"):  # LayerNorm, RMSNorm, …
             return norm, comes_last
