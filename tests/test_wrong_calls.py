@@ -146,6 +146,7 @@ BEFORE_TORCH = {  # whose own errors speak of dimensions and groups
     "flattened patches": (lambda: wc.verify_init(naflex(), torch.zeros(1, 3, 32, 40)), "patches of 16 × 16 px"),
     "channels of flattened patches": (lambda: wc.verify_init(naflex(), torch.zeros(1, 1, 32, 32)), "takes 3; repeat"),
     "patches of an encoder inside": (lambda: check_images(Encoding(vit()), torch.zeros(1, 3, 32, 40)), "16 × 16 px"),
+    "grayed positions that are not interpolated": (lambda: wc.gray(pit())(torch.zeros(1, 3, 48, 48)), "takes 40×40"),
     "overlapping grayed patches": (lambda: wc.gray(pvt())(torch.zeros(1, 1, 32, 32)), "1 channels, .* takes 3; give"),
 }
 

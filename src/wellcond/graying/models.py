@@ -21,6 +21,7 @@ from wellcond.spectral import check_matrices
 from wellcond.subclassing import InFront, subclass
 
 Model = TypeVar("Model", bound=nn.Module)
+PIT = "ConvEmbedding"  # of overlapping patches, for positions of one size
 
 
 def gray(
@@ -47,7 +48,8 @@ def gray(
     # not a submodule: the model's own tree of modules stays what it was
     object.__setattr__(reader, "graying", graying)
     for module in model.modules():
-        if getattr(module, "proj", None) is reader and hasattr(module, "strict_img_size"):  # timm's PatchEmbed
+        timms = getattr(module, "proj", None) is reader and hasattr(module, "strict_img_size")  # timm's PatchEmbed
+        if timms or (type(module).__name__ == PIT and getattr(module, "conv", None) is reader):
             module.__class__ = subclass(_Telling, type(module))
     return model
 
@@ -105,8 +107,11 @@ class _Telling(_Changed):
         if isinstance(x, Proxy):
             return super().forward(x)  # type: ignore[misc]
         check_pixels(x)
-        size, patch, fixed = self.img_size, self.patch_size, self.strict_img_size  # type: ignore[attr-defined]
-        if not getattr(self, "dynamic_img_pad", False):  # Swin v2 CR has an embedding of its own, which never pads
+        size, patch = self.img_size, self.patch_size  # type: ignore[attr-defined]
+        overlapping = self.original.__name__ == PIT
+        fixed = overlapping or self.strict_img_size  # type: ignore[attr-defined]
+        # Swin v2 CR has an embedding of its own, which never pads
+        if not overlapping and not getattr(self, "dynamic_img_pad", False):
             check_divisible(x, patch)
         if size is not None and fixed and tuple(x.shape[2:]) != tuple(size):
             given, taken = (f"{height}×{width}" for height, width in (x.shape[2:], size))
