@@ -81,7 +81,7 @@ def _whole_patches(model: nn.Module) -> tuple[int, int]:
     """Of a model of any size, of which its sides must be multiples; (1, 1) where it pads, or says nothing."""
     if patch := _flattened(model):
         return (1, 1) if model.embeds.dynamic_img_pad else patch  # type: ignore[union-attr]
-    inner: Any = getattr(model, "encoder", model)  # of Qwen's and DeepSeek's classifiers
+    inner: Any = model if hasattr(model, "patch_embed") else getattr(model, "encoder", model)  # Qwen's, DeepSeek's
     embedding: Any = getattr(inner, "patch_embed", None)
     size = getattr(embedding, "patch_size", None)
     if own_size(inner) is None or getattr(embedding, "dynamic_img_pad", False) or not isinstance(size, tuple):

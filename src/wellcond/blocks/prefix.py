@@ -20,15 +20,17 @@ ELSEWHERE: dict[str, Callable[[Any, int], int]] = {  # model, layer → number; 
 def num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int | None]:
     """For each of all blocks of the model; None where neither block nor model says it."""
     own: Any = next((m for m in model.modules() if hasattr(m, "num_prefix_tokens")), None)
-    said: Any = next((m for m in model.modules() if _name(m) in ELSEWHERE), None)
+    said = next(((m, rule) for m in model.modules() if (rule := _rule(m))), None)
 
     def number(layer: int) -> int | None:
         if own is not None:
             return int(own.num_prefix_tokens)
-        return None if said is None else ELSEWHERE[_name(said)](said, layer)
+        return None if said is None else said[1](said[0], layer)
 
     return [number(layer) if block.num_prefix is None else block.num_prefix for layer, block in enumerate(blocks)]
 
 
-def _name(module: nn.Module) -> str:
-    return f"{type(module).__module__}.{type(module).__name__}"
+def _rule(module: nn.Module) -> Callable[[Any, int], int] | None:
+    """By class or base class: FSDP2 puts one of its own over a module's."""
+    names = (f"{base.__module__}.{base.__name__}" for base in type(module).__mro__)
+    return next((ELSEWHERE[name] for name in names if name in ELSEWHERE), None)

@@ -56,6 +56,7 @@ class Backbone:
             numbers = zip(num_prefixes(model, blocks), blocks, strict=True)
             self.num_prefix = [number or 0 for number, block in numbers if block.carries_patches]
         self.num_layers = len(self.num_prefix)
+        self.grids: dict[tuple[int, int], tuple[int, int]] = {}  # size of a picture → patches
         self.norm, self.norm_comes_last = _final_norm(model)
         has_class_token = getattr(model, "cls_token", None) is not None and self.num_prefix[-1] > 0
         if pool == "class" and not has_class_token:
@@ -103,7 +104,10 @@ class Backbone:
 
     def grid(self, images: Tensor) -> tuple[int, int]:
         """Patches in a column and in a row."""
-        return grid_of(self.model, images.shape[2], images.shape[3])
+        size = images.shape[2], images.shape[3]
+        if size not in self.grids:  # asked for every layer of every batch, and all modules are looked through
+            self.grids[size] = grid_of(self.model, *size)
+        return self.grids[size]
 
     def grid_of(self, images: Tensor, number: int) -> tuple[int, int]:
         """The same of a layer with so many patches; a pyramid halves its grid from stage to stage."""
