@@ -157,8 +157,11 @@ def test_images_are_looked_at_before_torch_does(call, said):
         call()
 
 
-def test_a_picture_of_its_own_size_need_not_be_whole_patches_where_they_overlap():
+def test_a_picture_of_its_own_size_need_not_be_whole_patches():
     check_images(timm.create_model("pit_ti_224", img_size=44, depth=(1, 1, 1)), torch.zeros(1, 3, 44, 44))
+    small: dict[str, Any] = {"img_size": 40, "depth": 1, "embed_dim": 24, "num_heads": 3}
+    model = timm.create_model("vit_so400m_patch14_siglip_384", **small).eval()  # whose own 384 px are 27.4 patches
+    assert wc.diagnose(model, torch.randn(1, 3, 40, 40), jacobian=False, advice=False).rows[0].n == 4
 
 
 def test_a_model_that_says_nothing_is_not_asked():

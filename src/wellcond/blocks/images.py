@@ -27,7 +27,7 @@ def check_images(model: nn.Module, images: Any, called: str = "images", *, finit
             "resize them, or make the model with img_size= theirs"
         )
     height, width = images.shape[2:]
-    p, q = _whole_patches(model)
+    p, q = (1, 1) if (height, width) == own_size(model) else _whole_patches(model)  # SigLIP: patches of 14 in 384 px
     if height % p or width % q:
         raise ValueError(
             f"{called} has shape {tuple(images.shape)}, and {type(model).__name__} cuts them into patches of {p} × {q} "
@@ -85,8 +85,6 @@ def _whole_patches(model: nn.Module) -> tuple[int, int]:
     embedding: Any = getattr(inner, "patch_embed", None)
     size = getattr(embedding, "patch_size", None)
     if own_size(inner) is None or getattr(embedding, "dynamic_img_pad", False) or not isinstance(size, tuple):
-        return 1, 1
-    if _is_fixed(embedding):  # PiT's patches overlap
         return 1, 1
     return int(size[0]), int(size[1])
 
