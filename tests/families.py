@@ -61,6 +61,7 @@ FAMILIES = [
     _square("swinv2_cr_tiny_224", 4, 32, depths=(1, 1), num_heads=(3, 6), embed_dim=24, window_size=4),
     _square("cait_xxs24_224", 16, **SMALL),
     Family(name="pvt_v2_b0", patch=4, options={"depths": (1, 1, 1, 1)}),
+    _square("pit_ti_224", 8, 32, depth=(1, 1, 1)),
     Family(
         name="convmixer",
         patch=8,

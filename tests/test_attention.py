@@ -162,6 +162,20 @@ class Plain(nn.Module):
         self.attn = nn.MultiheadAttention(8, 2)
 
 
+class NoneHere(nn.Module):
+    """Where a block may have an attention and this one does not (MobileViT's convolutions)."""
+
+    def __init__(self):
+        super().__init__()
+        self.attn, self.inner = nn.Identity(), Attention(8)
+
+
+def test_an_identity_is_no_attention():
+    model = NoneHere()
+    wc.set_attention(model, "linear")
+    assert isinstance(model.inner, LinearAttention) and type(model.attn) is nn.Identity
+
+
 @pytest.mark.parametrize(("model", "message"), [
     (Own(8), "a forward of its own"), (Plain(), "only timm's"), (nn.Linear(2, 2), "no self-attention"), ("vit", "vit"),
 ])  # fmt: skip

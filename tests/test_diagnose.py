@@ -9,6 +9,7 @@ import block_cases as bc
 import numpy as np
 import oracles
 import pytest
+import timm
 import torch
 from block_cases import CAIT, CONVMIXER, MAXVIT, PVT, SWIN, SWINV2, VIT, XCIT, images_of
 from PIL import Image
@@ -241,6 +242,16 @@ def test_one_image_patch_tokens_and_parts_left_out():
     assert (diagnosis.variants, diagnosis.jacobians, diagnosis.advice, diagnosis.missing) == ({}, [], None, [])
     assert {row.n for row in diagnosis.rows if row.site in SITES} == {4}
     assert wc.diagnose(VIT.create(), images_of(VIT, 1), **PARTS).model == "vit_tiny_patch16_224"
+
+
+def test_blocks_of_a_single_token_and_derivatives_that_are_missing_are_told_in_words():
+    pit = timm.create_model("pit_ti_224", img_size=16, depth=(1, 1, 1)).eval()
+    told = wc.diagnose(pit, torch.randn(2, 3, 16, 16), tokens="patch", **PARTS).missing
+    assert told == ["κ after attention in blocks 0–2: they see a single token, and κ of one token is 1"]
+    options: dict[str, Any] = {"embed_dim": 24, "num_heads": 2, "depth": 1}
+    convit = timm.create_model("convit_tiny", img_size=32, **options).eval()
+    told = wc.diagnose(convit, images_of(VIT), **{**PARTS, "jacobian": True}).missing
+    assert any("block 0: its GPSA is not computed, or not differentiated, in float64 (" in line for line in told)
 
 
 def test_images_that_require_a_gradient_are_taken_without_it():

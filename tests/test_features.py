@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 from timm.models.convmixer import ConvMixer
+from timm.models.pit import PoolingVisionTransformer
 from torch import nn
 
 from wellcond.blocks import adapted_blocks
@@ -35,6 +36,8 @@ def images() -> torch.Tensor:
         {"global_pool": "avg"},
         {"reg_tokens": 2},
         {"qk_norm": True},
+        {"norm_layer": "rmsnorm"},
+        {"norm_layer": "rmsnorm", "global_pool": "avg"},
     ],
     ids=str,
 )
@@ -158,6 +161,92 @@ def test_other_families_have_patches_but_no_keys(name, options, shapes):
         backbone.check_keys()
 
 
+def pit(**options: Any) -> Any:
+    """Patches of 16 px every 8 px: 5 × 5 of a picture of 48 × 48 px, then 3 × 3."""
+    small = {"img_size": 48, "patch_size": 16, "stride": 8, "base_dims": (8, 8), "depth": (2, 1), "heads": (2, 2)}
+    return PoolingVisionTransformer(**{**small, "num_classes": 5, **options}).eval()
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2])
+def test_overlapping_patches_and_class_tokens_under_another_name(num_tokens):
+    model, images = pit(distilled=num_tokens == 2, heads=(2, 4)), torch.randn(2, 3, 48, 48)
+    maps: list[Any] = []
+    handles = [stage.register_forward_hook(lambda _m, _i, out: maps.append(out)) for stage in model.transformers]
+    with torch.no_grad():
+        head = model.forward_features(images)
+    [handle.remove() for handle in handles]
+    backbone = Backbone(model)
+    assert backbone.grid(images) == model.patch_embed.grid_size == (5, 5) != (6, 6)
+    assert backbone.num_prefix == [num_tokens] * 3 and backbone.takes_class_token
+    got = backbone.read(images, (1, 2), "patches")
+    assert [backbone.grid_of(images, x.shape[1]) for x in got.values()] == [(5, 5), (3, 3)]
+    torch.testing.assert_close(got[1], maps[0][0].flatten(2).mT)
+    torch.testing.assert_close(got[2], model.norm(maps[1][0].flatten(2).mT))
+    torch.testing.assert_close(backbone.read(images, (2,), "pooled")[2], head[:, 0])
+    with pytest.raises(ValueError, match="PoolingVisionTransformer overlap and do not tile a picture"):
+        backbone.check_keys()
+    with pytest.raises(ValueError, match="takes pictures of 48 × 48 px only"):
+        backbone.read(torch.randn(2, 3, 64, 64), (2,), "pooled")
+
+
+def test_a_class_token_that_joins_late(images):
+    options: dict[str, Any] = {"embed_dim": 24, "num_heads": 2, "depth": 3, "local_up_to_layer": 2}
+    model: Any = timm.create_model("convit_tiny", img_size=32, patch_size=8, **options).eval()
+    with torch.no_grad():
+        tokens = model.forward_features(images)
+    backbone = Backbone(model)
+    assert backbone.num_prefix == [0, 0, 1]
+    got = backbone.read(images, (0, 2), "patches")
+    assert got[0].shape == got[2].shape == (2, 16, 48)
+    torch.testing.assert_close(got[2], tokens[:, 1:])
+    pooled = backbone.read(images, (0, 2), "pooled")
+    torch.testing.assert_close(pooled[2], tokens[:, 0])
+    torch.testing.assert_close(pooled[0], got[0].mean(1))
+    with pytest.raises(ValueError, match="layer 0 comes before the class token"):
+        Backbone(model, pool="class").read(images, (0,), "pooled")
+
+
+def test_the_last_layer_of_a_pyramid_is_what_the_head_reads(images):
+    model: Any = timm.create_model("pvt_v2_b0", depths=(1, 1, 1, 1)).eval()
+    with torch.no_grad():
+        tokens = model.forward_features(images)
+        pooled = model.forward_head(tokens, pre_logits=True)
+    backbone = Backbone(model)
+    torch.testing.assert_close(backbone.read(images, LAST, "patches")[3], tokens.flatten(2).mT)
+    torch.testing.assert_close(backbone.read(images, LAST, "pooled")[3], pooled)
+
+
+def test_a_norm_after_the_mean_by_the_name_of_one_before_it(images):
+    if not timm.is_model("qwen3_vit_88m"):
+        pytest.skip("this timm has no Qwen")
+    model: Any = timm.create_model("qwen3_vit_88m", **SMALL).eval()
+    with torch.no_grad():
+        pooled = model.forward_head(model.forward_features(images), pre_logits=True)
+    torch.testing.assert_close(Backbone(model).read(images, LAST, "pooled")[3], pooled)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "grids"),
+    [
+        ("pvt_v2_b0", {"depths": (1, 1, 1, 1)}, [(9, 11), (5, 6), (3, 3), (2, 2)]),  # odd sides are padded
+        ("twins_svt_small", {"depths": (1, 1, 1, 1), "embed_dims": (8, 8, 8, 8), "num_heads": (1, 1, 1, 1)},
+         [(9, 11), (4, 5), (2, 2), (1, 1)]),  # or cut off
+    ],
+)  # fmt: skip
+def test_grids_of_the_stages_of_a_pyramid(name, options, grids):
+    backbone, images = Backbone(timm.create_model(name, **options).eval()), torch.randn(2, 3, 36, 44)
+    tokens = backbone.read(images, (0, 1, 2, 3), "patches")
+    assert [backbone.grid_of(images, x.shape[1]) for x in tokens.values()] == grids
+
+
+@pytest.mark.parametrize("kind", ["pooled", "patches", "keys"])
+def test_tokens_that_are_no_grid_are_refused(kind, images):
+    model = vit()
+    model.num_prefix_tokens = 0  # it has one
+    with pytest.raises(ValueError, match=r"VisionTransformer has 17 tokens .* no grid of a picture with 4 × 4 patches"):
+        Backbone(model).read(images, (0,), kind)
+
+
 def test_mistakes_name_what_was_given(images):
     backbone = Backbone(vit())
     with pytest.raises(ValueError, match=r"layer 4 .*0 … 3"):
@@ -166,6 +255,8 @@ def test_mistakes_name_what_was_given(images):
         backbone.read(torch.randn(1, 3, 4, 32), LAST, "pooled")
     with pytest.raises(ValueError, match="not whole patches"):
         backbone.read(torch.randn(1, 3, 36, 32), LAST, "pooled")
+    with pytest.raises(ValueError, match="1 channels, and VisionTransformer takes 3"):
+        backbone.read(images[:, :1], LAST, "pooled")
     strict = Backbone(timm.create_model("cait_xxs24_224", img_size=32, patch_size=8, embed_dim=24, depth=2))
     with pytest.raises(ValueError, match="32 × 32 px only"):
         strict.read(torch.randn(1, 3, 48, 32), (1,), "pooled")

@@ -138,8 +138,8 @@ def test_generic_adapter_asks_for_a_batch_and_names_obstacles():
     model.unused = Own("pre")
     with pytest.raises(ValueError, match=r"'unused' .* not called on the batch"):
         adapt(model, images)
-    with pytest.raises(RuntimeError, match="channels"):
-        adapt(model.train(), images[:, :1])  # not our error, and nothing is left behind
+    with pytest.raises(ValueError, match=r"does not run on images of shape .*\(.*channels.*\); pass images="):
+        adapt(model.train(), images[:, :1])  # the words of the model, and nothing is left behind
     assert not any(m._forward_pre_hooks for m in model.modules()) and model.blocks[0].training
     assert type(model.blocks[0]) is Own
 

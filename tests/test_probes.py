@@ -5,6 +5,7 @@ import copy
 import block_cases
 import numpy as np
 import pytest
+import timm
 import torch
 from block_cases import CAIT, CONVMIXER, MODELS, SWIN, VIT, XCIT, blocks_of, images_of
 from test_sites import hooked_sites
@@ -190,6 +191,21 @@ def test_patch_tokens_where_the_class_token_joins_late(family):
             assert key not in patch
         else:
             assert row.n == num_patches + 1 and patch[key].n == num_patches
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "numbers"),
+    [
+        ("pit_ti_224", {"img_size": 40, "depth": (1, 1, 1)}, [16, 4, 1]),
+        ("pit_ti_distilled_224", {"img_size": 40, "depth": (1, 1, 1)}, [16, 4, 1]),
+        ("convit_tiny", {"img_size": 32, "depth": 2, "local_up_to_layer": 1}, [4, 4]),
+    ],
+)
+def test_class_tokens_that_the_model_does_not_count(name, options, numbers):
+    model = timm.create_model(name, **options).eval()
+    images = torch.randn(2, 3, options["img_size"], options["img_size"])
+    rows = probe(model, [images], tokens="patch", quantities="token_cosine", attention=False)
+    assert [row.n for row in rows if row.site == "sab_in"] == numbers
 
 
 def test_maps_have_no_prefix():

@@ -103,6 +103,67 @@ def test_a_model_built_by_its_class_tells_its_channels():
         check_images(model, IMAGES)
 
 
+def pit() -> nn.Module:
+    return timm.create_model("pit_ti_224", img_size=40, depth=(1, 1, 1)).eval()
+
+
+def relpos() -> nn.Module:
+    return timm.create_model("vit_relpos_small_patch16_224", img_size=32, depth=1, embed_dim=24, num_heads=3).eval()
+
+
+def naflex() -> nn.Module:
+    small: dict[str, Any] = {"depth": 1, "embed_dim": 24, "num_heads": 3}
+    return timm.create_model("naflexvit_base_patch16_gap", **small).eval()
+
+
+class Encoding(nn.Module):
+    """A classifier around an encoder that takes any number of whole patches (Qwen's, DeepSeek's)."""
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder = encoder
+        encoder.patch_embed.strict_img_size = False
+
+
+def twins() -> nn.Module:
+    small: dict[str, Any] = {"depths": (1, 1, 1, 1), "embed_dims": (8, 8, 8, 8), "num_heads": (1, 1, 1, 1)}
+    return timm.create_model("twins_svt_small", **small).eval()
+
+
+def pvt() -> nn.Module:
+    return timm.create_model("pvt_v2_b0", depths=(1, 1, 1, 1)).eval()
+
+
+BEFORE_TORCH = {  # whose own errors speak of dimensions and groups
+    "positions that are not interpolated": (lambda: wc.diagnose(pit(), torch.zeros(1, 3, 48, 48)), "takes 40 × 40 px"),
+    "the same, smaller": (lambda: wc.verify_init(pit(), torch.zeros(1, 3, 39, 39)), "takes 40 × 40 px"),
+    "proof on too many channels": (lambda: wc.cut_skips(relpos(), images=torch.zeros(2, 5, 32, 32)), "takes 3; give"),
+    "proof on another size": (lambda: wc.cut_skips(relpos(), images=torch.zeros(2, 3, 48, 48)), "takes 32 × 32 px"),
+    "proof on what breaks inside": (
+        lambda: wc.cut_skips(twins(), images=torch.zeros(2, 3, 8, 8)),
+        r"Twins does not run on images of shape \(2, 3, 8, 8\), on which .* pass images= that it takes",
+    ),
+    "flattened patches": (lambda: wc.verify_init(naflex(), torch.zeros(1, 3, 32, 40)), "patches of 16 × 16 px"),
+    "channels of flattened patches": (lambda: wc.verify_init(naflex(), torch.zeros(1, 1, 32, 32)), "takes 3; repeat"),
+    "patches of an encoder inside": (lambda: check_images(Encoding(vit()), torch.zeros(1, 3, 32, 40)), "16 × 16 px"),
+    "grayed positions that are not interpolated": (lambda: wc.gray(pit())(torch.zeros(1, 3, 48, 48)), "takes 40×40"),
+    "overlapping grayed patches": (lambda: wc.gray(pvt())(torch.zeros(1, 1, 32, 32)), "1 channels, .* takes 3; give"),
+}
+
+
+@pytest.mark.parametrize(("call", "said"), BEFORE_TORCH.values(), ids=BEFORE_TORCH)
+def test_images_are_looked_at_before_torch_does(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+def test_a_picture_of_its_own_size_need_not_be_whole_patches():
+    check_images(timm.create_model("pit_ti_224", img_size=44, depth=(1, 1, 1)), torch.zeros(1, 3, 44, 44))
+    small: dict[str, Any] = {"img_size": 40, "depth": 1, "embed_dim": 24, "num_heads": 3}
+    model = timm.create_model("vit_so400m_patch14_siglip_384", **small).eval()  # whose own 384 px are 27.4 patches
+    assert wc.diagnose(model, torch.randn(1, 3, 40, 40), jacobian=False, advice=False).rows[0].n == 4
+
+
 def test_a_model_that_says_nothing_is_not_asked():
     check_images(nn.Linear(3, 3), torch.zeros(2, 5, 7, 9))
 

@@ -171,6 +171,8 @@ def _found(model: nn.Module) -> list[nn.Module]:
 
 def _unknown(path: str, kind: type) -> str:
     """Why not, for what looks like an attention of another kind; pooling for the head is none of a block's."""
+    if issubclass(kind, nn.Identity):  # where a convolution could have one (MobileViT)
+        return ""
     looks = path.rsplit(".", 1)[-1] in ("attn", "attention", "self_attn")
     looks |= any(word in kind.__name__ for word in ("Attention", "Attn", "ParallelScaling"))
     return "wellcond knows only timm's Attention" if looks and "AttentionPool" not in kind.__name__ else ""

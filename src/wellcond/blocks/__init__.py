@@ -9,7 +9,8 @@ One adapter for each family, all proven bit-identical to the original blocks at 
 
 `adapted.py` gains and sites, `adapting.py` in and out of a model, `recording.py` reading the sites, `branches.py`
 the branches as functions and the attention maps, `keys.py` the attention keys, `matrices.py` W_Q, W_K, W_V, W_O and
-those of the MLP, `depth.py` one number for every block, `modes.py` passes that leave nothing behind.
+those of the MLP, `prefix.py` the tokens that are no patches, `depth.py` one number for every block, `modes.py` passes
+that leave nothing behind.
 """
 
 from wellcond.blocks.adapted import SITES

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from wellcond.blocks import cait, huggingface, pyramid, swin, vit, xcit
 from wellcond.blocks.adapted import Adapted, swap_in, swap_out
 from wellcond.blocks.generic import looks_like_a_block, prove
+from wellcond.blocks.images import check_images
 
 FAMILIES: dict[type, type[Adapted]] = {
     **vit.FAMILIES,
@@ -102,7 +103,10 @@ def _prove(model: nn.Module, unknown: dict[str, nn.Module], images: Tensor | Non
             f"block {name!r} ({type(block).__module__}.{type(block).__name__}) is of no family that wellcond knows; "
             "pass images= a small batch, so that the generic adapter can prove itself on it"
         )
-    return prove(model, unknown, cast(Tensor, images)) if unknown else {}
+    if not unknown:
+        return {}
+    check_images(model, images, finite=False)  # those that are not are counted, not refused
+    return prove(model, unknown, cast(Tensor, images))
 
 
 def _family(kind: type) -> type[Adapted] | None:

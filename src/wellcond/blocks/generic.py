@@ -137,6 +137,14 @@ def _calls(model: nn.Module, blocks: dict[str, nn.Module], images: Tensor) -> di
         # compiled code does not look at hooks
         with evaluating(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
             model(images)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # the model as it came: whatever it has to say is about the images
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"{type(model).__name__} does not run on images of shape {tuple(images.shape)}, on which its blocks were "
+            f"to be proven ({said}); pass images= that it takes"
+        ) from error
     finally:
         for handle in handles:
             handle.remove()

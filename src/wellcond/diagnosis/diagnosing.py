@@ -60,7 +60,7 @@ def diagnose(
     with kept(model):
         measured = measure(model, stream, tokens=tokens, spectra=True)
         first = torch.cat(stream.first)
-        missing = _without_maps(measured) + _class_stages(measured)
+        missing = _without_maps(measured) + _single_tokens(measured)
         cut, why = skip_variants(model, stream.fitted(first), tokens) if variants else ({}, [])
         missing += why
         patch_size, graying, why = _patches(model)
@@ -174,12 +174,17 @@ def _without_maps(measured: Measured) -> list[str]:
     return [f"Attention maps of {blocks_in_words(layers)}: {why}" for why, layers in reasons.items()]
 
 
-def _class_stages(measured: Measured) -> list[str]:
+def _single_tokens(measured: Measured) -> list[str]:
     sites = Sites(measured.rows)
     alone = [place[0] for place in sites.outputs() if sites.shape(place)[0] == 1]
-    if not alone:
-        return []
-    return [f"κ after attention in {blocks_in_words(alone)}: only the class token is written, and κ of one token is 1"]
+    reasons: dict[str, list[int]] = {}
+    for layer in alone:
+        small = sites.shape((layer, "sab_in"))[0] == 1  # a class stage reads all tokens and writes one
+        reasons.setdefault("they see a single token" if small else "only the class token is written", []).append(layer)
+    return [
+        f"κ after attention in {blocks_in_words(layers)}: {why}, and κ of one token is 1"
+        for why, layers in reasons.items()
+    ]
 
 
 def name_of(model: nn.Module) -> str:

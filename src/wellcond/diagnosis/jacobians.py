@@ -45,8 +45,11 @@ def attention_curves(
         return [], ["Jacobian: no block has attention that reads normalised tokens and writes to all of them"]
     try:
         spectrum = _spectrum(model.eval(), layer, block, torch.cat(images))
-    except (ValueError, RuntimeError) as error:  # a dtype or a derivative that the block does not have
+    except ValueError as error:
         return [], [f"{where}: {str(error).splitlines()[0]}"]
+    except RuntimeError as error:  # torch's own: a dtype or a derivative that the block does not have
+        what = f"{type(block.attn).__name__} is not computed, or not differentiated, in float64"
+        return [], [f"{where}: its {what} ({str(error).splitlines()[0]})"]
     return [_curve(spectrum, i, layer, *setting) for i, setting in enumerate(settings)], missing
 
 

@@ -19,13 +19,15 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from wellcond.blocks import adapted_blocks, attention_keys, check_keys, normalise, record
-from wellcond.blocks.images import own_size
+from wellcond.blocks.images import check_channels, own_size
 from wellcond.blocks.modes import evaluating
-from wellcond.graying.models import patch_size_of
+from wellcond.blocks.prefix import num_prefixes
+from wellcond.graying.models import grid_of, patch_size_of
 
 Kind = Literal["pooled", "patches", "keys"]
 Layers = Literal["last", "all"] | tuple[int, ...]
 Pool = Literal["auto", "class", "mean"]
+POOLED_FIRST = ("Qwen3VitClassifier", "DeepseekVitClassifier")  # whose norm after the mean is called norm, too
 MEANS = ("avg", "avgmax", "max")  # of timm's words for what a head reads: those that are no token
 
 
@@ -49,18 +51,19 @@ class Backbone:
         self.patch_size = _patch_size(model)
         self.own_size = own_size(model)
         self.images = _noise(model, self.own_size or (224, 224)) if images is None else images
-        prefix: Any = next((m.num_prefix_tokens for m in model.modules() if hasattr(m, "num_prefix_tokens")), 0)
         with self._recording(lambda *_: None):
-            blocks = [block for block in adapted_blocks(model) if block.carries_patches]
-            self.num_prefix = [int(prefix) if block.num_prefix is None else block.num_prefix for block in blocks]
-        self.num_layers = len(blocks)
+            blocks = adapted_blocks(model)
+            numbers = zip(num_prefixes(model, blocks), blocks, strict=True)
+            self.num_prefix = [number or 0 for number, block in numbers if block.carries_patches]
+        self.num_layers = len(self.num_prefix)
+        self.grids: dict[tuple[int, int], tuple[int, int]] = {}  # size of a picture → patches
         self.norm, self.norm_comes_last = _final_norm(model)
         has_class_token = getattr(model, "cls_token", None) is not None and self.num_prefix[-1] > 0
         if pool == "class" and not has_class_token:
             raise ValueError(f"pool is 'class', but the blocks of {type(model).__name__} have no class token; say mean")
         # a head on the mean of the patches leaves the class token of the last blocks untrained
         mean = pool == "mean" or (pool == "auto" and getattr(model, "global_pool", None) in MEANS)
-        self.takes_class_token = has_class_token and not mean
+        self.takes_class_token, self.needs_class_token = has_class_token and not mean, pool == "class"
 
     @property
     def device(self) -> torch.device:
@@ -83,11 +86,17 @@ class Backbone:
         return tuple(sorted({-(-self.num_layers * part // 4) - 1 for part in (1, 2, 3, 4)}))
 
     def check_keys(self) -> None:
-        """ValueError if a layer has no attention keys."""
+        """ValueError if a layer has no attention keys, or none by which a picture can be cut."""
         with self._recording(lambda *_: None):
             for block in adapted_blocks(self.model):
                 if block.carries_patches:
                     check_keys(block)
+        p, q = self.patch_size
+        if grid_of(self.model, 32 * p, 32 * q) != (32, 32):
+            raise ValueError(
+                f"the patches of {type(self.model).__name__} overlap and do not tile a picture, so no object can be "
+                "cut out along them; use a plain vision transformer"
+            )
 
     def takes(self, height: int, width: int) -> bool:
         """Can pictures of this size be read, once padded to whole patches?"""
@@ -95,7 +104,23 @@ class Backbone:
 
     def grid(self, images: Tensor) -> tuple[int, int]:
         """Patches in a column and in a row."""
-        return images.shape[2] // self.patch_size[0], images.shape[3] // self.patch_size[1]
+        size = images.shape[2], images.shape[3]
+        if size not in self.grids:  # asked for every layer of every batch, and all modules are looked through
+            self.grids[size] = grid_of(self.model, *size)
+        return self.grids[size]
+
+    def grid_of(self, images: Tensor, number: int) -> tuple[int, int]:
+        """The same of a layer with so many patches; a pyramid halves its grid from stage to stage."""
+        for up in (1, 0):  # an odd side is padded (Swin, PVT v2) or cut off (Twins)
+            h, w = self.grid(images)
+            while h * w > max(1, number):
+                h, w = (h + up) // 2, (w + up) // 2
+            if h * w == number:
+                return h, w
+        raise ValueError(
+            f"{type(self.model).__name__} has {number} tokens beside its prefix, which are no grid of a picture with "
+            f"{' × '.join(map(str, self.grid(images)))} patches; judge a plain vision transformer"
+        )
 
     @torch.no_grad()
     def read(self, images: Tensor, layers: tuple[int, ...], kind: Kind) -> dict[int, Tensor]:
@@ -107,6 +132,8 @@ class Backbone:
         def sink(layer: int, site: str, X: Tensor) -> None:
             if layer not in wanted:
                 return
+            if site == "sab_in":
+                self.grid_of(images, X.shape[1] - self.num_prefix[layer])
             if kind != "keys" and site.endswith("_sum"):  # the last of a block's sums is its output
                 kept[layer] = X
             elif kind == "keys" and site == "sab_in":
@@ -130,6 +157,8 @@ class Backbone:
             return self._normed(X[:, first:])
         if self.takes_class_token and first:
             return self._normed(X[:, 0])
+        if self.needs_class_token:
+            raise ValueError(f"pool is 'class', but layer {layer} comes before the class token does; say mean")
         if self.norm_comes_last:
             return self._normed(X[:, first:].mean(1))
         return self._normed(X[:, first:]).mean(1)
@@ -141,6 +170,7 @@ class Backbone:
         return self.norm(X.to(self.norm.weight.dtype if self.norm.weight is not None else torch.float32))
 
     def _check(self, images: Tensor) -> None:
+        check_channels(self.model, images)
         height, width = images.shape[2:]
         p, q = self.patch_size
         if height < p or width < q:
@@ -199,10 +229,13 @@ def _finite(X: Tensor, layer: int) -> Tensor:
 
 
 def _final_norm(model: nn.Module) -> tuple[Any, bool]:
-    """The norm after the blocks, if it is a LayerNorm, and whether the model pools before it."""
-    for name in ("norm", "fc_norm"):
-        if isinstance(norm := getattr(model, name, None), nn.LayerNorm):
-            return norm, name == "fc_norm"
+    """The norm after the blocks, if it is one of single tokens, and whether the model pools before it."""
+    stages: Any = getattr(model, "stages", None) or [None]
+    late = type(model).__name__ in POOLED_FIRST
+    found = (("norm", model, late), ("fc_norm", model, True), ("norm", stages[-1], False))  # the last of PVT v2
+    for name, owner, comes_last in found:
+        if hasattr(norm := getattr(owner, name, None), "normalized_shape"):  # LayerNorm, RMSNorm, …
+            return norm, comes_last
     return None, False
 
 

@@ -63,7 +63,7 @@ def judge_segmentation(subject: Subject) -> Iterator[tuple[str, float]]:
 
     def read(images: Tensor) -> Mapping[str, Tensor]:
         tokens = backbone.read(images, needed, "patches")
-        maps = {layer: x.float().mT.unflatten(-1, _grid(backbone, images, x)) for layer, x in tokens.items()}
+        maps = {layer: x.float().mT.unflatten(-1, backbone.grid_of(images, x.shape[1])) for layer, x in tokens.items()}
         size = maps[quarters[-1]].shape[2:]
         joint = torch.cat([nn.functional.interpolate(maps[layer], size=size) for layer in quarters], 1)
         return {str(layer): maps[layer] for layer in layers} | {"-1": joint}
@@ -129,7 +129,7 @@ def judge_pca(subject: Subject) -> Iterator[tuple[str, float]]:
         for layer, tokens in backbone.read(images, layers, "patches").items():
             scores, share = principal_components(tokens)
             shares[layer] += share.sum(1).tolist()
-            for scene, picture in zip(scenes, colours(scores, _grid(backbone, images, tokens)), strict=True):
+            for scene, picture in zip(scenes, colours(scores, backbone.grid_of(images, tokens.shape[1])), strict=True):
                 subject.show("pca", layer, scene.index, picture.cpu().numpy())
     for layer, found in shares.items():
         if not found:
@@ -203,16 +203,6 @@ def _tops(scores: Tensor, seen: _Pooled) -> Iterator[tuple[str, float]]:
 
 def _name(what: str, layer: int, backbone: Backbone) -> str:
     return what if layer == backbone.num_layers - 1 else f"{what}@{layer}"
-
-
-def _grid(backbone: Backbone, images: Tensor, tokens: Tensor) -> tuple[int, int]:
-    """Of tokens (B, n, d); a pyramid halves its grid from stage to stage."""
-    h, w = backbone.grid(images)
-    while h * w > tokens.shape[1]:
-        h, w = -(-h // 2), -(-w // 2)
-    if h * w != tokens.shape[1]:
-        raise ValueError(f"{tokens.shape[1]} tokens are no grid of a picture with {backbone.grid(images)} patches")
-    return h, w
 
 
 JUDGES: dict[str, Judge] = {

@@ -21,6 +21,7 @@ from wellcond.spectral import check_matrices
 from wellcond.subclassing import InFront, subclass
 
 Model = TypeVar("Model", bound=nn.Module)
+PIT = "ConvEmbedding"  # of overlapping patches, for positions of one size
 
 
 def gray(
@@ -47,7 +48,8 @@ def gray(
     # not a submodule: the model's own tree of modules stays what it was
     object.__setattr__(reader, "graying", graying)
     for module in model.modules():
-        if getattr(module, "proj", None) is reader and hasattr(module, "strict_img_size"):  # timm's PatchEmbed
+        timms = getattr(module, "proj", None) is reader and hasattr(module, "strict_img_size")  # timm's PatchEmbed
+        if timms or (type(module).__name__ == PIT and getattr(module, "conv", None) is reader):
             module.__class__ = subclass(_Telling, type(module))
     return model
 
@@ -77,6 +79,16 @@ def patch_size_of(model: nn.Module) -> tuple[int, int]:
     return int(height), int(width)
 
 
+def grid_of(model: nn.Module, height: int, width: int) -> tuple[int, int]:
+    """Patches in a column and in a row of images of that size; overlapping ones (PiT) may be fewer than H/p · W/q."""
+    reader, (p, q) = _pixel_reader(model)
+    if not isinstance(reader, nn.Conv2d) or isinstance(reader.padding, str):
+        return height // p, width // q
+    sides = zip((height, width), reader.padding, reader.kernel_size, reader.stride, strict=True)
+    h, w = ((side + 2 * padding - kernel) // stride + 1 for side, padding, kernel, stride in sides)
+    return h, w
+
+
 def graying_of(model: nn.Module) -> TokenGraying | None:
     """The graying that the model has, if any."""
     return next((module.graying for module in model.modules() if isinstance(module, _Grayed)), None)
@@ -95,8 +107,11 @@ class _Telling(_Changed):
         if isinstance(x, Proxy):
             return super().forward(x)  # type: ignore[misc]
         check_pixels(x)
-        size, patch, fixed = self.img_size, self.patch_size, self.strict_img_size  # type: ignore[attr-defined]
-        if not getattr(self, "dynamic_img_pad", False):  # Swin v2 CR has an embedding of its own, which never pads
+        size, patch = self.img_size, self.patch_size  # type: ignore[attr-defined]
+        overlapping = self.original.__name__ == PIT
+        fixed = overlapping or self.strict_img_size  # type: ignore[attr-defined]
+        # Swin v2 CR has an embedding of its own, which never pads
+        if not overlapping and not getattr(self, "dynamic_img_pad", False):
             check_divisible(x, patch)
         if size is not None and fixed and tuple(x.shape[2:]) != tuple(size):
             given, taken = (f"{height}×{width}" for height, width in (x.shape[2:], size))
@@ -112,6 +127,8 @@ class _Grayed(_Changed):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Proxy):
             return _as_one_node(self, x)
+        check_pixels(x)
+        _check_channels(x, self)
         return super().forward(self.graying(x), *args, **kwargs)  # type: ignore[misc]
 
     def extra_repr(self) -> str:
@@ -127,8 +144,7 @@ class _GrayedPatchConv(_Grayed):
             return _as_one_node(self, x)
         g, weight, bias = self.graying, self.weight, self.bias  # type: ignore[attr-defined]
         check_pixels(x)
-        if x.shape[1] != weight.shape[1]:
-            raise ValueError(f"images have {x.shape[1]} channels, and the model takes {weight.shape[1]}; give it those")
+        _check_channels(x, self)
         tokens = unfold_patches(x, g.patch_size, g.order)
         grid = (x.shape[2] // g.patch_size[0], x.shape[3] // g.patch_size[1])
         flat = (weight.permute(0, 2, 3, 1) if g.order == "rows" else weight).reshape(weight.shape[0], -1)
@@ -142,6 +158,12 @@ class _GrayedPatchConv(_Grayed):
             tokens = grayed(tokens, "images", g.method, g.epsilon, g.rescale, g.precision)
         y = functional.linear(tokens, flat, bias)
         return y.mT.reshape(y.shape[0], weight.shape[0], *grid)
+
+
+def _check_channels(x: Tensor, reader: Any) -> None:
+    first = reader if isinstance(reader, nn.Conv2d) else reader.proj[0][0]  # XCiT's several
+    if x.shape[1] != first.in_channels:
+        raise ValueError(f"images have {x.shape[1]} channels, and the model takes {first.in_channels}; give it those")
 
 
 def _as_one_node(module: Any, x: Proxy) -> Proxy:

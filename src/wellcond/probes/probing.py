@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from wellcond.blocks import adapted_blocks, record
 from wellcond.blocks.adapted import Adapted
 from wellcond.blocks.images import check_images
 from wellcond.blocks.modes import evaluating
+from wellcond.blocks.prefix import num_prefixes
 from wellcond.probes.prober import Prober
 from wellcond.probes.quantities import ATTENTION_QUANTITIES, QUANTITIES
 from wellcond.probes.rows import Measured, Row
@@ -97,14 +97,13 @@ def _on_device(model: nn.Module, batches: Iterable[Tensor]) -> Iterator[Tensor]:
 
 def _num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int]:
     """For each block. timm's models say how many of their first tokens are no patches, or have none."""
-    number: Any = next((m.num_prefix_tokens for m in model.modules() if hasattr(m, "num_prefix_tokens")), None)
-    strangers = [b for b in blocks if b.num_prefix is None and not b.original.__module__.startswith("timm.")]
-    if number is None and strangers:
+    numbers = num_prefixes(model, blocks)
+    if any(n is None and not b.original.__module__.startswith("timm.") for n, b in zip(numbers, blocks, strict=True)):
         raise ValueError(
             f"{type(model).__name__} does not say how many of its first tokens are no patches; set its attribute "
             'num_prefix_tokens, or use tokens="all"'
         )
-    return [int(number or 0) if block.num_prefix is None else block.num_prefix for block in blocks]
+    return [number or 0 for number in numbers]
 
 
 @contextmanager
