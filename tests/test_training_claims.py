@@ -372,6 +372,19 @@ def test_cifar_files_are_named_through_their_set(tmp_path):
     assert pictures.find("tiny-imagenet", [str(tmp_path)], image_size=64) is None
 
 
+@pytest.mark.parametrize("given", ["cifar10=cifar10", "."])
+def test_a_folder_called_as_a_source_is_the_folder(given, tmp_path, monkeypatch):
+    """So the commands in results/ name it; the bare word was taken for torchvision's set, which was not there."""
+    for split in ("train", "val"):
+        for number in ("0", "1"):
+            (tmp_path / "cifar10" / split / number).mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(tmp_path / "cifar10" / split / number / "a.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = pictures.find("cifar10", [given], image_size=32)
+    assert found is not None and len(open_split(found, "train", image_size=32)) == 2
+
+
 # ---- configs
 
 

@@ -44,7 +44,7 @@ def _source(name: str, place: str) -> str:
         return f"{name}:{place}"
     if name == FASHION and any(folder.glob("train-images-idx3-ubyte*")):
         return f"{name}:{place}"
-    return place
+    return f"./{place}" if place in SETS and folder.is_dir() else place  # the bare word is a source of that name
 
 
 def _check(name: str, source: str, image_size: int) -> None:
