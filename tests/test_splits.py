@@ -224,3 +224,13 @@ def test_hidden_shards_are_left_out_and_deeper_ones_are_told(tmp_path):
         assert values_of(open_split(str(tmp_path / name), "train", image_size=8)) == [1, 2]
     with pytest.raises(ValueError, match=r"no image in .*; there are parquet files in '.*set': name their own folder"):
         open_split(str(tmp_path), "train", image_size=8)
+
+
+def test_a_folder_called_as_a_set_that_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WELLCOND_DATA", str(tmp_path / "sets"))
+    with pytest.raises(ValueError, match="cifar10:FOLDER$"):
+        open_split("cifar10", "val", image_size=32)
+    (tmp_path / "cifar10").mkdir()
+    with pytest.raises(ValueError, match=r"the folder cifar10 here is \./cifar10$"):
+        open_split("cifar10", "val", image_size=32)

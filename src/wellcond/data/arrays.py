@@ -64,9 +64,10 @@ def open_cifar(name: str, *, train: bool, folder: Path | None = None, download: 
     folder = folder or default_folder()
     kind, inner = CIFAR[name]
     if not download and not (folder / inner).is_dir():
+        here = f"; the folder {name} here is ./{name}" if Path(name).is_dir() else ""
         raise ValueError(
             f"there is no {name} in {str(folder)!r}; put the folder {inner} there (its authors have it at "
-            f"https://www.cs.toronto.edu/~kriz/cifar.html), or name its place as {name}:FOLDER"
+            f"https://www.cs.toronto.edu/~kriz/cifar.html), or name its place as {name}:FOLDER{here}"
         )
     try:
         loaded = getattr(torchvision.datasets, kind)(str(folder), train=train, download=download)
