@@ -229,7 +229,7 @@ def test_hidden_shards_are_left_out_and_deeper_ones_are_told(tmp_path):
 def test_a_folder_called_as_a_set_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WELLCOND_DATA", str(tmp_path / "sets"))
-    with pytest.raises(ValueError, match="cifar10:FOLDER$"):
+    with pytest.raises(ValueError, match=r"cifar10:FOLDER$"):
         open_split("cifar10", "val", image_size=32)
     (tmp_path / "cifar10").mkdir()
     with pytest.raises(ValueError, match=r"the folder cifar10 here is \./cifar10$"):
