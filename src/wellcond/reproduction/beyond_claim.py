@@ -18,8 +18,7 @@ is SOAP without skips less AdamW with them.
 from collections.abc import Sequence
 from typing import Any
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Row, Run
+from .claim import Judgement, Row, Run
 from .comparing import against, best, by_seed, difference_row, differences, mean_row
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import grayed
@@ -100,7 +99,7 @@ def _label(name: str) -> str:
     return {"skip": "with skips", "none": "skipless, initialized"}.get(name, f"skipless, initialized, {name}")
 
 
-BEYOND = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-beyond",
     says="Not in the paper: extensions of its initialization that its theory suggests.",
     measures=(
@@ -114,7 +113,3 @@ BEYOND = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return BEYOND.claim(options)

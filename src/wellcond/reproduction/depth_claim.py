@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config import ReproduceConfig, TrainConfig
-from .claim import Claim, Judgement, Run
+from ..config import TrainConfig
+from .claim import Judgement, Run
 from .comparing import Number, against, by_seed, difference_row, differences, mean_row
 from .depth_page import sections
 from .experiments import TrainingClaim
@@ -104,7 +104,7 @@ def _experiments() -> dict[str, Any]:
     }
 
 
-DEPTH = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-init-depth",
     says=(
         "Cutting the Skip, Propositions 1 and 2: attention near the identity and orthogonal values keep a skipless "
@@ -125,7 +125,3 @@ DEPTH = TrainingClaim(
     after=measure,
     needs=("depth",),
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return DEPTH.claim(options)

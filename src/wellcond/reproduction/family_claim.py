@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
+from .claim import Judgement, Run
 from .comparing import RULE, by_seed, difference_row, differences, mean_row
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import gain, grayed
@@ -25,7 +24,7 @@ def judge_table4(runs: Sequence[Run]) -> Judgement:
     return Judgement(rows=rows, verdict=("; ".join(told) or "Not decided") + ".")
 
 
-TABLE4 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-table4",
     says=(
         "Always Skip Attention, Table 4: DCT graying lifts top-1 on ImageNet-1K, Swin-S by 0.3, CaiT-S24 by 0.1, "
@@ -48,7 +47,3 @@ TABLE4 = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return TABLE4.claim(options)

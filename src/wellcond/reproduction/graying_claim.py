@@ -16,8 +16,7 @@ under 0; else not shown. It is there *at the same contrast* if the contrast-matc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
+from .claim import Judgement, Run
 from .comparing import RULE, against, by_seed, difference_row, differences, mean_row, top1
 from .experiments import Experiment, TrainingClaim
 from .training_page import accuracy_sections
@@ -109,7 +108,7 @@ def _gains(gains: Mapping[str, str]) -> str:
     return f"Gains: {'; '.join(told)}." if told else "Not decided: there is nothing to compare yet."
 
 
-TABLE2 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-table2",
     says=(
         "Always Skip Attention, Table 2: Token Graying lifts ViT-Tiny on Tiny-ImageNet, with softmax attention from "
@@ -131,7 +130,3 @@ TABLE2 = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return TABLE2.claim(options)

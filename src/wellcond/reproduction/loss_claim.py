@@ -9,8 +9,7 @@ than with all skips by an interval.
 import math
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
+from .claim import Judgement, Run
 from .comparing import against, by_seed, differences, mean_row
 from .experiments import TrainingClaim
 from .skip_claim import NAMES, WORDS, vits
@@ -62,7 +61,7 @@ def judge_losses(runs: Sequence[Run]) -> Judgement:
     return Judgement(rows=rows, verdict=verdict)
 
 
-FIG2 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-fig2",
     says=(
         "Always Skip Attention, Fig. 2: on Tiny-ImageNet the training loss of ViT-Tiny without the SAB skip diverges "
@@ -79,7 +78,3 @@ FIG2 = TrainingClaim(
     judge=judge_losses,
     sections=loss_sections,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG2.claim(options)

@@ -6,8 +6,7 @@ and is not wider than ±1; not decided if it touches and is wider; else not repr
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
+from .claim import Judgement, Run
 from .comparing import best, by_seed, differences, mean_row
 from .experiments import Experiment, TrainingClaim
 from .skip_claim import NAMES, sets_of
@@ -45,7 +44,7 @@ def mixer_verdict(interval: tuple[float, float] | None) -> str:
     return "reproduced" if high - low <= 2 * NARROW else "not decided"
 
 
-FIG6 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-fig6",
     says="Always Skip Attention, Fig. 6: ConvMixer-Tiny trains as well without its skip, within 0.2 points.",
     measures=(
@@ -64,7 +63,3 @@ FIG6 = TrainingClaim(
     judge=judge_mixers,
     sections=accuracy_sections,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG6.claim(options)

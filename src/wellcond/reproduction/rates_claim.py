@@ -11,8 +11,7 @@ since, is its neighbour.
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
+from .claim import Judgement, Run
 from .comparing import by_seed, mean_row
 from .experiments import TrainingClaim
 from .skipless_cells import CELLS, EPOCHS, NAMES, cell, reached, told
@@ -61,7 +60,7 @@ def judge_rates(runs: Sequence[Run]) -> Judgement:
     return Judgement(rows=rows, verdict=" ".join(said) or "Not decided: no cell is whole yet.")
 
 
-RATES_CLAIM = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-rates",
     says="Not a claim of the paper: how the learning rates of cts-table1 were chosen.",
     measures=(
@@ -78,7 +77,3 @@ RATES_CLAIM = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return RATES_CLAIM.claim(options)

@@ -8,8 +8,7 @@ paper's number.
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Row, Run
+from .claim import Judgement, Row, Run
 from .comparing import RULE, against, best, by_seed, difference_row, differences, mean_row
 from .experiments import Experiment, TrainingClaim
 from .training_page import accuracy_sections
@@ -70,7 +69,7 @@ def _skips_verdict(lost: Sequence[float], beyond: Sequence[float]) -> str:
     return "not reproduced" if "higher" in said else "not shown that the SAB skip matters more than the FFN skip"
 
 
-FIG1C = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-fig1c",
     says=(
         "Always Skip Attention, Fig. 1c: ViT-Tiny on CIFAR-10 loses about 2 points of top-1 without the FFN skips and "
@@ -87,7 +86,3 @@ FIG1C = TrainingClaim(
     judge=judge_skips,
     sections=accuracy_sections,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG1C.claim(options)

@@ -11,9 +11,8 @@ the difference of the best to with skips, SOAP, which it at least equals if the 
 from collections.abc import Sequence
 
 from .. import recipes
-from ..config import ReproduceConfig
 from ..report import Section
-from .claim import Claim, Judgement, Row, Run
+from .claim import Judgement, Row, Run
 from .comparing import RULE, against, best, by_seed, difference_row, differences, mean_row
 from .experiments import TrainingClaim
 from .skip_claim import sets_of
@@ -76,7 +75,7 @@ def _sections(content: dict) -> list[Section]:
     return accuracy_sections(content) + time_sections(content)
 
 
-TABLE1 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-table1",
     says=(
         "Cutting the Skip, Table 1: ViT-B without any skip, initialized for it and trained with SOAP, reaches 80.8 on "
@@ -95,7 +94,3 @@ TABLE1 = TrainingClaim(
     sections=_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return TABLE1.claim(options)

@@ -7,8 +7,7 @@ shown. Where it stands against the model with skips is said beside it.
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
+from .claim import Judgement, Run
 from .comparing import against, by_seed, difference_row, differences, mean_row
 from .experiments import TrainingClaim
 from .loss_claim import last_loss
@@ -41,7 +40,7 @@ def _verdict(base: str, interval: tuple[float, float] | None) -> str:
     return f"{words.get(said, 'no difference shown to')} with skips"
 
 
-FIG1 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-fig1",
     says=(
         "Cutting the Skip, Fig. 1: training losses of ViT-B with AdamW and with SOAP, with skips, without, and without "
@@ -58,7 +57,3 @@ FIG1 = TrainingClaim(
     sections=loss_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG1.claim(options)

@@ -8,8 +8,7 @@ over the seeds that every ε has.
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Row, Run
+from .claim import Judgement, Row, Run
 from .comparing import RULE, Number, by_seed, difference_row, differences, mean_row, top1
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import EPOCHS, VIT, gain, grayed
@@ -74,7 +73,7 @@ def _order(runs: Sequence[Run], variants: Sequence[str], method: str) -> str:
     return f"{method}: κ_in {told}"
 
 
-TABLE3 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-table3",
     says=(
         "Always Skip Attention, Table 3: a smaller ε gives smaller condition numbers before and after the SABs, and "
@@ -99,7 +98,3 @@ TABLE3 = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return TABLE3.claim(options)
