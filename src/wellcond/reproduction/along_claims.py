@@ -34,6 +34,7 @@ from .dino_cells import (
 )
 from .dino_page import along_sections
 from .experiments import TrainingClaim
+from .statistics import known_mean
 
 PROBES = {"segmentation miou": "one layer", "segmentation miou_multi_scale": "four layers"}
 CORLOC = "discovery corloc"
@@ -42,12 +43,7 @@ PAPER_CORLOC = {SKIP: "49.4 (SOAP, VOC 2012)", PAPER: "63.2 (SOAP, VOC 2012)"}
 
 def mean_along(what: str) -> Number:
     """Mean over all moments of pre-training."""
-
-    def number(run: Run) -> float | None:
-        known = [value for value in along_of(run).get(what, []) if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return number
+    return lambda run: known_mean(along_of(run).get(what, []))
 
 
 def at(share: float, what: str) -> Number:

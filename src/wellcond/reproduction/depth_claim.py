@@ -19,6 +19,7 @@ from .comparing import Number, against, by_seed, difference_row, differences, me
 from .depth_page import sections
 from .experiments import TrainingClaim
 from .skipless_cells import EPOCHS, MODELS, cell
+from .statistics import known_mean
 
 NUM_IMAGES = 16
 MEASURED = {  # quantity → site, words, and where the initialization should take it
@@ -66,11 +67,7 @@ def _round(value: float | None) -> float | None:
 
 
 def mean_over_blocks(when: str, quantity: str) -> Number:
-    def number(run: Run) -> float | None:
-        known = [value for value in run["depth"][when][quantity] if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return number
+    return lambda run: known_mean(run["depth"][when][quantity])
 
 
 def judge_depth(runs: Sequence[Run]) -> Judgement:

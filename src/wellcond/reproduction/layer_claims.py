@@ -26,6 +26,7 @@ from .comparing import Number, by_seed, difference_row, differences, mean_row
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import P4_EPOCHS, fall, gain, grayed
 from .layer_page import sections
+from .statistics import known_mean
 
 VIT = "tiny-imagenet-vit-tiny-p4"
 LINEAR = {"model.attention": "linear", "model.k": 16.0}
@@ -57,12 +58,7 @@ def measure(out: Path, config: TrainConfig, images: Any) -> dict[str, Any]:
 
 def trained(site: str) -> Number:
     """Mean over blocks of log κ at a site of the trained model; over those where it is finite."""
-
-    def number(run: Run) -> float | None:
-        known = [value for value in run["trained"][site] if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return number
+    return lambda run: known_mean(run["trained"][site])
 
 
 def gap(upper: str, lower: str) -> Number:

@@ -12,6 +12,7 @@ from .claim import Judgement, Row, Run
 from .comparing import RULE, Number, by_seed, difference_row, differences, mean_row, top1
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import EPOCHS, VIT, gain, grayed
+from .statistics import known_mean
 from .training_page import accuracy_sections
 
 SWEEP = {"svd": (0.9, 0.8, 0.7, 0.6, 0.5), "dct": (0.97, 0.95, 0.93, 0.9, 0.85)}
@@ -32,12 +33,7 @@ PAPER3 = {  # top-1, κ_in, κ_out of ViT-B on ImageNet-1K
 
 def kappa_at(site: str) -> Number:
     """Mean over blocks of log κ at a site after the last epoch; over those where it is finite."""
-
-    def number(run: Run) -> float | None:
-        known = [value for value in (run["kappa"].get(site) or [[]])[-1] if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return number
+    return lambda run: known_mean((run["kappa"].get(site) or [[]])[-1])
 
 
 KAPPA_IN, KAPPA_OUT = kappa_at("sab_in"), kappa_at("sab_sum")  # before and after the SAB, which has its skip
