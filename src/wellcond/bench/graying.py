@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, check_paths, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, check_paths, chosen_parts, main, run_parts
 from .images import load_pictures
 from .variants import DEFAULTS, EPSILON, ERROR_BARS, parse_variants
 
@@ -47,8 +47,7 @@ def _error_bars(part: str, device: str) -> list[Bar]:
 
 
 def _fft_bar(device: str) -> Bar:
-    name = f"DCT graying on {device}, over torch-dct's"
-    return Bar(name=name, part="d", device=device, quantity="ratio", limit=1.0, where={"ours": True})
+    return Bar(f"DCT graying on {device}, over torch-dct's", "d", device, "ratio", 1.0, where={"ours": True})
 
 
 BARS = (
@@ -78,9 +77,8 @@ def run(
     if config.device == "cpu" and {"a", "b"} & set(chosen):
         check_paths(config)  # what is wrong is said before anything else
         print("side-stream variants need CUDA: left out")
-    command = command_line(config, parts=parts, variants=variants)
     with _tensor_float32():
-        return run_parts(config, chosen, measure, bars=BARS, command=command, commit=commit)
+        return run_parts(config, chosen, measure, bars=BARS, commit=commit, parts=parts, variants=variants)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, chosen_parts, main, run_parts
 from .variants import ERROR_BARS
 
 PARTS = ["vit-tiny-32", "vit-tiny-64", "vit-base-224", "dino-64", "pipeline"]
@@ -28,9 +28,7 @@ SEED = 0
 
 def _share(part: str, model: str, limit: float) -> Bar:
     name = f"{model}: training loop, share of the bare step's speed"
-    return Bar(
-        name=name, part=part, device="cuda", quantity="share", limit=limit, sense="at least", where={"kind": "loop"}
-    )
+    return Bar(name, part, "cuda", "share", limit, "at least", where={"kind": "loop"})
 
 
 def _grayed(part: str, model: str, **limits: float) -> list[Bar]:
@@ -75,13 +73,12 @@ def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = N
     chosen = chosen_parts(parts, PARTS, PARTS)
     if not config.quick:
         _check_full(config, chosen)
-    command = command_line(config, parts=parts)
     with tempfile.TemporaryDirectory(prefix="wellcond-bench-") as folder:
 
         def measure(part: str) -> Part:
             return _measure(part, config, Path(folder))
 
-        return run_parts(config, chosen, measure, bars=BARS, command=command, commit=commit)
+        return run_parts(config, chosen, measure, bars=BARS, commit=commit, parts=parts)
 
 
 def _check_full(config: BenchConfig, chosen: list[str]) -> None:
