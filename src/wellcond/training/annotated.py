@@ -61,7 +61,7 @@ class View:
     def normalised(self, pixels: NDArray[np.uint8]) -> Tensor:
         """uint8 (…, H, W, 3) → float32 (…, 3, H, W)."""
         raw = torch.from_numpy(np.array(pixels)).movedim(-1, -3)
-        return normalise(raw if raw.ndim == 4 else raw[None], self.mean, self.std, torch.float32).reshape(raw.shape)
+        return normalise(raw if raw.ndim == 4 else raw[None], self.mean, self.std).reshape(raw.shape)
 
     def without_void(self, mask: Mask) -> Mask:
         return np.where(np.isin(mask, self.void), np.uint8(VOID), mask)
