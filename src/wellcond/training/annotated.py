@@ -25,13 +25,13 @@ from wellcond.data.annotations import (
     boxes_of,
     check_boxes,
     check_mask,
-    in_order,
     mask_field,
     mask_of,
     matching,
 )  # fmt: skip
 from wellcond.data.augment.normalising import normalise
 from wellcond.data.progress import Bar, bar
+from wellcond.data.reading import in_order
 from wellcond.data.records import Record, Source
 from wellcond.evaluation import Scene
 from wellcond.training.pictures import as_evaluate
