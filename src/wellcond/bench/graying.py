@@ -114,7 +114,7 @@ def _graying(part: str, config: BenchConfig) -> Part:
     for work in works:
         print(f"  {work.shape}", flush=True)
         pictures = load_pictures(config.data, count=work.batch, size=work.size, seed=SEED)
-        rows += room.measure(work, pictures, device=config.device, seed=SEED)
+        rows += room.measure(work, pictures, device=config.device)
     return rows, _settings(pictures, [asdict(work) for work in works])
 
 
