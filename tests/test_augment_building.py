@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from cases import drawn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from wellcond.config import AugmentConfig
 from wellcond.data import randomness
 from wellcond.data.augment import build, erasing, evaluation
-from wellcond.data.procedural import images
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FULL = AugmentConfig(
@@ -25,7 +25,7 @@ CONFIGS = {
 
 
 def batch(count: int = 8, side: int = 32) -> tuple[torch.Tensor, ...]:
-    raw = torch.from_numpy(images(count, size=side)).permute(0, 3, 1, 2).contiguous()
+    raw = torch.from_numpy(drawn(count, size=side)).permute(0, 3, 1, 2).contiguous()
     keys = randomness.keys(0, 1, torch.arange(count))
     return raw, torch.arange(count) % 10, keys, torch.tensor(randomness.step_key(0, 5))
 
