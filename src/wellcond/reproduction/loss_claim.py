@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from .claim import Judgement, Run
-from .comparing import against, by_seed, differences, mean_row
+from .comparing import against, by_seed, differences, interval_of, mean_row
 from .experiments import TrainingClaim
 from .skip_claim import NAMES, WORDS, vits
 from .training_page import loss_sections
@@ -55,7 +55,7 @@ def judge_losses(runs: Sequence[Run]) -> Judgement:
         verdict = "Reproduced: training fails without the SAB skip, and only there."
     else:
         worse = differences(runs, "tiny-imagenet/no-sab-skip", "tiny-imagenet/all-skips", last_loss)
-        higher = against(None, mean_row("", "", worse).interval) == "higher"
+        higher = against(None, interval_of(worse)) == "higher"
         words = "it learns less, its loss ends higher" if higher else "its loss does not end higher for sure"
         verdict = f"Not reproduced: without the SAB skip training fails in {sum(cut)} of {len(cut)} runs; {words}."
     return Judgement(rows=rows, verdict=verdict)

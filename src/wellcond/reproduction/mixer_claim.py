@@ -7,7 +7,7 @@ and is not wider than ±1; not decided if it touches and is wider; else not repr
 from collections.abc import Sequence
 
 from .claim import Judgement, Run
-from .comparing import best, by_seed, differences, mean_row
+from .comparing import best, by_seed, differences, interval_of, mean_row
 from .experiments import Experiment, TrainingClaim
 from .skip_claim import NAMES, sets_of
 from .training_page import accuracy_sections
@@ -24,8 +24,7 @@ def judge_mixers(runs: Sequence[Run]) -> Judgement:
                 words = "with its skip" if name == "skip" else "without"
                 rows.append(mean_row(f"{NAMES[data]}, {words}", "–", values, **best(runs, f"{data}/{name}")))
         if values := differences(runs, f"{data}/no-skip", f"{data}/skip"):
-            row = mean_row("", "", values)
-            verdict = mixer_verdict(row.interval)
+            verdict = mixer_verdict(interval_of(values))
             rows.append(mean_row(f"{NAMES[data]}, difference", f"within ±{CLOSE:g}", values, verdict))
             told.append(f"{NAMES[data]}: {verdict}")
     return Judgement(rows=rows, verdict=("; ".join(told) or "Not decided") + ".")

@@ -9,7 +9,7 @@ paper's number.
 from collections.abc import Sequence
 
 from .claim import Judgement, Row, Run
-from .comparing import RULE, against, best, by_seed, difference_row, differences, mean_row
+from .comparing import RULE, against, best, by_seed, difference_row, differences, interval_of, mean_row
 from .experiments import Experiment, TrainingClaim
 from .training_page import accuracy_sections
 
@@ -60,7 +60,7 @@ def judge_skips(runs: Sequence[Run]) -> Judgement:
 
 def _skips_verdict(lost: Sequence[float], beyond: Sequence[float]) -> str:
     """Of the differences to all skips and to no FFN skip."""
-    intervals = [mean_row("", "", values).interval for values in (lost, beyond)]
+    intervals = [interval_of(values) for values in (lost, beyond)]
     if None in intervals:
         return "too few seeds"
     said = {against(None, interval) for interval in intervals}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from .. import recipes
 from ..report import Section
 from .claim import Judgement, Row, Run
-from .comparing import RULE, against, best, by_seed, difference_row, differences, mean_row
+from .comparing import RULE, against, best, by_seed, difference_row, differences, interval_of, mean_row
 from .experiments import TrainingClaim
 from .skip_claim import sets_of
 from .skipless_cells import CELLS, EPOCHS, NAMES, PAPER, SETS, cells, reached, told
@@ -49,7 +49,7 @@ def _verdict(runs: Sequence[Run], data: str) -> list[str]:
     """The three rules."""
 
     def said(name: str, base: str) -> str:
-        return against(None, mean_row("", "", differences(runs, f"{data}/{name}", f"{data}/{base}", reached)).interval)
+        return against(None, interval_of(differences(runs, f"{data}/{name}", f"{data}/{base}", reached)))
 
     found = []
     for name, words in INITIALIZED.items():
