@@ -25,6 +25,11 @@ def by_seed(runs: Sequence[Run], variant: str, number: Number = top1) -> dict[in
     return {seed: value for seed, value in sorted(found.items()) if value is not None}
 
 
+def over_seeds(runs: Sequence[Run], variant: str, number: Number = top1) -> list[float]:
+    """The numbers of the seeds that have one."""
+    return list(by_seed(runs, variant, number).values())
+
+
 def mean_row(name: str, paper: str, values: Sequence[float], verdict: str = "", **more: Any) -> Row:
     """A mean over seeds; "one seed" where there is no interval."""
     interval = interval_of(values)

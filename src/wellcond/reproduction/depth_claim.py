@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config import TrainConfig
 from .claim import Judgement, Run
-from .comparing import Number, against, by_seed, difference_row, differences, mean_row
+from .comparing import Number, against, difference_row, differences, mean_row, over_seeds
 from .depth_page import sections
 from .experiments import TrainingClaim
 from .skipless_cells import EPOCHS, MODELS, cell
@@ -77,7 +77,7 @@ def judge_depth(runs: Sequence[Run]) -> Judgement:
         for quantity, (_, name, wanted) in MEASURED.items():
             number = mean_over_blocks(when, quantity)
             for variant in VARIANTS:
-                if values := list(by_seed(runs, variant, number).values()):
+                if values := over_seeds(runs, variant, number):
                     rows.append(mean_row(f"{VARIANTS[variant]}, {name} {words}", "–", values))
             for variant in ("paper", "calibrated", "ours"):
                 if values := differences(runs, variant, "default", number):

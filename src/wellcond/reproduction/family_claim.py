@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .claim import Judgement, Run
-from .comparing import RULE, by_seed, difference_row, differences, mean_row
+from .comparing import RULE, difference_row, differences, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import gain, grayed
 from .training_page import accuracy_sections
@@ -16,7 +16,7 @@ def judge_table4(runs: Sequence[Run]) -> Judgement:
     rows, told = [], []
     for family, (name, paper) in FAMILIES.items():
         for method in ("none", "dct"):
-            if values := list(by_seed(runs, f"{family}/{method}").values()):
+            if values := over_seeds(runs, f"{family}/{method}"):
                 rows.append(mean_row(f"{name}, {'plain' if method == 'none' else 'DCT'}", "–", values))
         if values := differences(runs, f"{family}/dct", f"{family}/none"):
             rows.append(row := difference_row(f"{name}, gain", paper, values))

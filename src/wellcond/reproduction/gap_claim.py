@@ -11,7 +11,7 @@ widens if under 0; else no change is shown.
 from collections.abc import Sequence
 
 from .claim import Judgement, Run
-from .comparing import against, best, by_seed, difference_row, mean_row
+from .comparing import against, best, by_seed, difference_row, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .skipless_cells import EPOCHS, OPTIMIZERS, WORDS, cell, reached, told
 from .training_page import accuracy_sections
@@ -46,7 +46,7 @@ def judge_gap(runs: Sequence[Run]) -> Judgement:
         for scale, label in SCALES.items():
             for model in (SKIP, OURS):
                 variant = f"{scale}/{model}/{optimizer}"
-                if values := list(by_seed(runs, variant, reached).values()):
+                if values := over_seeds(runs, variant, reached):
                     name = f"{label}, {told(f'{model}/{optimizer}')}"
                     rows.append(mean_row(name, "–", values, **best(runs, variant)))
             if values := list(gaps(runs, scale, optimizer).values()):

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .claim import Judgement, Run
-from .comparing import RULE, against, by_seed, difference_row, differences, mean_row, top1
+from .comparing import RULE, against, difference_row, differences, mean_row, over_seeds, top1
 from .experiments import Experiment, TrainingClaim
 from .training_page import accuracy_sections
 
@@ -74,7 +74,7 @@ def judge_table2(runs: Sequence[Run]) -> Judgement:
     rows = []
     for variant in variants:
         for words, number, i in (("top-1", top1, 0), ("top-5", top5, 1)):
-            values = list(by_seed(runs, variant, number).values())
+            values = over_seeds(runs, variant, number)
             paper = f"{PAPER2[variant][i]:g}" if variant in PAPER2 else "–"
             rows.append(mean_row(f"{variant}, {words}", paper, values))
     gains = {}

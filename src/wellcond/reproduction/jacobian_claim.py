@@ -20,7 +20,7 @@ import numpy as np
 from ..config import TrainConfig
 from ..report import BEFORE, DCT, SVD, Figure, Section
 from .claim import Judgement, Run
-from .comparing import by_seed, difference_row, mean_row
+from .comparing import difference_row, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import EPOCHS, VIT, fall
 
@@ -81,7 +81,7 @@ def judge(runs: Sequence[Run]) -> Judgement:
     rows, told = [], []
     for words, number in NUMBERS.items():
         for name in SWEEP:
-            values = list(by_seed(runs, VARIANT, lambda run, name=name, number=number: number(run, name)).values())
+            values = over_seeds(runs, VARIANT, lambda run, name=name, number=number: number(run, name))
             infinite = len(runs) - len(values)
             verdict = f"infinite in {infinite} of {len(runs)}" if infinite else ""
             rows.append(mean_row(f"{name}, {words}", "falls with ε", values, verdict))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from .claim import Judgement, Run
-from .comparing import against, by_seed, differences, interval_of, mean_row
+from .comparing import against, differences, interval_of, mean_row, over_seeds
 from .experiments import TrainingClaim
 from .skip_claim import NAMES, WORDS, vits
 from .training_page import loss_sections
@@ -45,7 +45,7 @@ def judge_losses(runs: Sequence[Run]) -> Judgement:
         told += f" ({', '.join(sorted(set(filter(None, reasons))))})" if any(reasons) else ""
         paper = "fails" if variant.endswith("no-sab-skip") else "trains"
         data, _, skips = variant.partition("/")
-        values = list(by_seed(runs, variant, last_loss).values())
+        values = over_seeds(runs, variant, last_loss)
         rows.append(mean_row(f"{NAMES[data]}, {WORDS[skips]}, last training loss", paper, values, told))
     cut = [f for variant, of in failed.items() if variant.endswith("no-sab-skip") for f in of]
     others = [f for variant, of in failed.items() if not variant.endswith("no-sab-skip") for f in of]

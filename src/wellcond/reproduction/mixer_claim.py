@@ -7,7 +7,7 @@ and is not wider than ±1; not decided if it touches and is wider; else not repr
 from collections.abc import Sequence
 
 from .claim import Judgement, Run
-from .comparing import best, by_seed, differences, interval_of, mean_row
+from .comparing import best, differences, interval_of, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .skip_claim import NAMES, sets_of
 from .training_page import accuracy_sections
@@ -20,7 +20,7 @@ def judge_mixers(runs: Sequence[Run]) -> Judgement:
     rows, told = [], []
     for data in sets_of(runs):
         for name in MIXERS:
-            if values := list(by_seed(runs, f"{data}/{name}").values()):
+            if values := over_seeds(runs, f"{data}/{name}"):
                 words = "with its skip" if name == "skip" else "without"
                 rows.append(mean_row(f"{NAMES[data]}, {words}", "–", values, **best(runs, f"{data}/{name}")))
         if values := differences(runs, f"{data}/no-skip", f"{data}/skip"):

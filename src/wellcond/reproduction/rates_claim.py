@@ -12,7 +12,7 @@ since, is its neighbour.
 from collections.abc import Sequence
 
 from .claim import Judgement, Run
-from .comparing import by_seed, mean_row
+from .comparing import mean_row, over_seeds
 from .experiments import TrainingClaim
 from .skipless_cells import CELLS, EPOCHS, NAMES, cell, reached, told
 from .training_page import accuracy_sections
@@ -34,7 +34,7 @@ def variant(data: str, name: str, rate: float) -> str:
 
 def tried(runs: Sequence[Run], data: str, name: str) -> dict[float, float]:
     """Rate → top-1, ascending."""
-    found = {rate: list(by_seed(runs, variant(data, name, rate), reached).values()) for rate in GRID}
+    found = {rate: over_seeds(runs, variant(data, name, rate), reached) for rate in GRID}
     return {rate: values[0] for rate, values in found.items() if values}
 
 

@@ -9,7 +9,7 @@ paper's number.
 from collections.abc import Sequence
 
 from .claim import Judgement, Row, Run
-from .comparing import RULE, against, best, by_seed, difference_row, differences, interval_of, mean_row
+from .comparing import RULE, against, best, difference_row, differences, interval_of, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .training_page import accuracy_sections
 
@@ -46,7 +46,7 @@ def judge_skips(runs: Sequence[Run]) -> Judgement:
     for data in sets_of(runs):
         full, no_ffn, no_sab = (f"{data}/{skips}" for skips in SKIPS)
         for skips in SKIPS:
-            if values := list(by_seed(runs, f"{data}/{skips}").values()):
+            if values := over_seeds(runs, f"{data}/{skips}"):
                 rows.append(mean_row(f"{NAMES[data]}, {WORDS[skips]}", "–", values, **best(runs, f"{data}/{skips}")))
         for skips in ("no-ffn-skip", "no-sab-skip"):
             if values := differences(runs, f"{data}/{skips}", full):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from .. import recipes
 from ..report import Section
 from .claim import Judgement, Row, Run
-from .comparing import RULE, against, best, by_seed, difference_row, differences, interval_of, mean_row
+from .comparing import RULE, against, best, difference_row, differences, interval_of, mean_row, over_seeds
 from .experiments import TrainingClaim
 from .skip_claim import sets_of
 from .skipless_cells import CELLS, EPOCHS, NAMES, PAPER, SETS, cells, reached, told
@@ -32,7 +32,7 @@ def judge_table1(runs: Sequence[Run]) -> Judgement:
     verdicts = []
     for data in sets_of(runs):
         for name in CELLS:
-            if values := list(by_seed(runs, f"{data}/{name}", reached).values()):
+            if values := over_seeds(runs, f"{data}/{name}", reached):
                 more = {**best(runs, f"{data}/{name}"), "images_per_s": _speeds(runs, f"{data}/{name}")}
                 paper = f"{PAPER[name]:g}" if name in PAPER else "–"
                 rows.append(mean_row(f"{NAMES[data]}, {told(name)}", paper, values, **more))
@@ -60,7 +60,7 @@ def _verdict(runs: Sequence[Run], data: str) -> list[str]:
             alone = f"{'behind' if gaps[0] < 0 else 'not behind'}, by one seed"
             verdict = {"lower": "behind", "one seed": alone, "higher": "ahead"}.get(said(name, BEST), "level")
             found.append(f"against SOAP with skips it is {verdict}")
-    if default := list(by_seed(runs, f"{data}/skipless/adamw", reached).values()):
+    if default := over_seeds(runs, f"{data}/skipless/adamw", reached):
         guessing = 100 / recipes.get(SETS[data]).model.num_classes
         lags = "lags" if said("skipless/adamw", BASE) == "lower" else "is not shown to lag"
         found.append(f"AdamW without skips, not initialized, {'fails' if max(default) < 2 * guessing else lags}")

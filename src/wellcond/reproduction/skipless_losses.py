@@ -8,7 +8,7 @@ shown. Where it stands against the model with skips is said beside it.
 from collections.abc import Sequence
 
 from .claim import Judgement, Run
-from .comparing import against, by_seed, difference_row, differences, mean_row
+from .comparing import against, difference_row, differences, mean_row, over_seeds
 from .experiments import TrainingClaim
 from .loss_claim import last_loss
 from .skip_claim import sets_of
@@ -20,7 +20,7 @@ def judge_fig1(runs: Sequence[Run]) -> Judgement:
     rows, verdicts = [], []
     for data in sets_of(runs):
         for name in CELLS:
-            if values := list(by_seed(runs, f"{data}/{name}", last_loss).values()):
+            if values := over_seeds(runs, f"{data}/{name}", last_loss):
                 rows.append(mean_row(f"{NAMES[data]}, {told(name)}, last training loss", "–", values))
         for optimizer in OPTIMIZERS:
             ours = f"skipless-init/{optimizer}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from .claim import Judgement, Row, Run
-from .comparing import RULE, Number, by_seed, difference_row, differences, mean_row, top1
+from .comparing import RULE, Number, by_seed, difference_row, differences, mean_row, over_seeds, top1
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import EPOCHS, VIT, gain, grayed
 from .statistics import known_mean
@@ -46,7 +46,7 @@ def judge_table3(runs: Sequence[Run]) -> Judgement:
     for variant in variants:
         paper = PAPER3[variant]
         for words, number, i in (("top-1", top1, 0), ("κ_in", KAPPA_IN, 1), ("κ_out", KAPPA_OUT, 2)):
-            values = list(by_seed(runs, variant, number).values())
+            values = over_seeds(runs, variant, number)
             rows.append(mean_row(f"{variant}, {words}", f"{paper[i]:g}", values))
         if variant != "none" and (values := differences(runs, variant, "none")):
             rows.append(row := difference_row(f"{variant}, gain", round(paper[0] - 81.0, 1), values))
