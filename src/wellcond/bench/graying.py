@@ -26,23 +26,20 @@ SEED = 0
 def _step_bars(part: str, model: str, svd: tuple[float, float | None], dct: tuple[float, float | None]) -> list[Bar]:
     bars = []
     for method, (limit, aim) in {"svd": svd, "dct": dct}.items():
-        # either precision: what counts is a row that keeps the error its precision promises
-        common: dict[str, Any] = {"part": part, "device": "cuda", "where": {"method": method}, "best": True}
         name = f"{model} step with {method.upper()} graying, over the plain step"
-        bars.append(Bar(name=name, quantity="ratio", limit=limit, aim=aim, **common))
+        # either precision: what counts is a row that keeps the error its precision promises
+        bars.append(Bar(name, part, "cuda", "ratio", limit, aim=aim, best=True, where={"method": method}))
     memory = {"method": ("svd", "dct"), "precision": "fast", "placement": "inside"}
     name = f"{model} step with graying inside the model, peak memory over the plain step's"
-    bars.append(Bar(name=name, part=part, device="cuda", quantity="peak_memory_ratio", limit=1.05, where=memory))
-    return bars
+    return [*bars, Bar(name, part, "cuda", "peak_memory_ratio", 1.05, where=memory)]
 
 
 def _error_bars(part: str, device: str) -> list[Bar]:
     bars = []
     for precision, (frobenius, log_sigma) in ERROR_BARS.items():
-        common: dict[str, Any] = {"part": part, "device": device, "where": {"precision": precision}}
-        kind = f"part {part}, {device}, {precision}"
-        bars.append(Bar(name=f"{kind}: relative Frobenius error", quantity="error_fro", limit=frobenius, **common))
-        bars.append(Bar(name=f"{kind}: |Δ log σ|", quantity="error_log_sigma", limit=log_sigma, **common))
+        kind, where = f"part {part}, {device}, {precision}", {"precision": precision}
+        bars.append(Bar(f"{kind}: relative Frobenius error", part, device, "error_fro", frobenius, where=where))
+        bars.append(Bar(f"{kind}: |Δ log σ|", part, device, "error_log_sigma", log_sigma, where=where))
     return bars
 
 

@@ -32,28 +32,21 @@ def _share(part: str, model: str, limit: float) -> Bar:
 
 
 def _grayed(part: str, model: str, **limits: float) -> list[Bar]:
-    common: dict[str, Any] = {"part": part, "device": "cuda"}
-    bars = [
-        Bar(
-            name=f"{model}: training loop with {method.upper()} graying, over the loop without",
-            quantity="ratio", limit=limit, where={"method": method}, **common,
-        )
-        for method, limit in limits.items()
-    ]  # fmt: skip
+    bars = []
+    for method, limit in limits.items():
+        name = f"{model}: training loop with {method.upper()} graying, over the loop without"
+        bars.append(Bar(name, part, "cuda", "ratio", limit, where={"method": method}))
     frobenius, log_sigma = ERROR_BARS["fast"]
-    common["where"] = {"precision": "fast"}
-    return [
-        *bars,
-        Bar(name=f"{model}, fast: relative Frobenius error", quantity="error_fro", limit=frobenius, **common),
-        Bar(name=f"{model}, fast: |Δ log σ|", quantity="error_log_sigma", limit=log_sigma, **common),
-    ]
+    fast = {"precision": "fast"}
+    bars.append(Bar(f"{model}, fast: relative Frobenius error", part, "cuda", "error_fro", frobenius, where=fast))
+    return [*bars, Bar(f"{model}, fast: |Δ log σ|", part, "cuda", "error_log_sigma", log_sigma, where=fast)]
 
 
 BARS = (
     _share("vit-tiny-32", "ViT-Tiny/4, 32 px", 0.95),
     Bar(
-        name="ViT-Tiny/4, 32 px: training loop with attention kernels of our own, over torch's",
-        part="vit-tiny-32", device="cuda", quantity="ratio", limit=1.0, where={"kind": "attention"},
+        "ViT-Tiny/4, 32 px: training loop with attention kernels of our own, over torch's",
+        "vit-tiny-32", "cuda", "ratio", 1.0, where={"kind": "attention"},
     ),
     _share("vit-tiny-64", "ViT-Tiny/8, 64 px", 0.95),
     _share("vit-base-224", "ViT-B/16, 224 px, from a uint8 cache, resident and streamed", 0.97),
@@ -61,8 +54,8 @@ BARS = (
     *_grayed("vit-tiny-64", "ViT-Tiny/8, 64 px", dct=1.03, svd=1.15),
     *_grayed("vit-base-224", "ViT-B/16, 224 px", dct=1.01, svd=1.10),
     Bar(
-        name="CIFAR-10, ViT-Tiny/4: images a second, times a timm pipeline's",
-        part="pipeline", device="cuda", quantity="speedup", limit=2.5, sense="at least",
+        "CIFAR-10, ViT-Tiny/4: images a second, times a timm pipeline's",
+        "pipeline", "cuda", "speedup", 2.5, "at least",
     ),
 )  # fmt: skip
 
