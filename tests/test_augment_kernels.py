@@ -11,9 +11,10 @@ pytest.importorskip("triton")
 CODE = """
 import torch
 from wellcond.data.augment import kernels, layers, randaugment
-from wellcond.data.procedural import images
+from wellcond.data.procedural import procedural
 
-pixels = torch.from_numpy(images(16, size=29)[:, :27]).permute(0, 3, 1, 2).contiguous()
+drawn = [torch.from_numpy(procedural(index, size=29).image[:27]) for index in range(16)]
+pixels = torch.stack(drawn).permute(0, 3, 1, 2).contiguous()
 pixels[3] = 77
 operation = torch.arange(-1, 15)
 fill = torch.tensor([124, 116, 104], dtype=torch.uint8)

@@ -21,7 +21,7 @@ from wellcond.data.cache import open_cache
 from wellcond.data.feeds import Resident, Streamed, check_labels, fits, open_feed
 from wellcond.data.generated import GeneratedSource
 from wellcond.data.readers import Readers
-from wellcond.data.sampling import Sampling, evaluation_batches, part
+from wellcond.data.sampling import Sampling, evaluation_batches
 
 CPU = torch.device("cpu")
 
@@ -47,7 +47,7 @@ def test_both_feeds_give_the_same_batches(cache, workers):
 def test_parts_of_a_batch_are_read_alone(cache):
     indices = Sampling(length=50, batch_size=8, seed=0).indices(3)
     whole = next(Streamed(cache, CPU).batches([indices]))[0]
-    halves = [next(Streamed(cache, CPU).batches([part(indices, i, 2)]))[0] for i in range(2)]
+    halves = [next(Streamed(cache, CPU).batches([indices.chunk(2)[i]]))[0] for i in range(2)]
     assert torch.equal(torch.cat(halves), whole)
 
 

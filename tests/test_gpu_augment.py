@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import drawn
 
 from wellcond.config import AugmentConfig
 from wellcond.data import randomness
@@ -9,7 +10,6 @@ from wellcond.data.augment import build, jitter, layers, randaugment, resampling
 from wellcond.data.cache import open_cache
 from wellcond.data.feeds import Resident, Streamed
 from wellcond.data.generated import GeneratedSource
-from wellcond.data.procedural import images
 from wellcond.data.sampling import Sampling, permutation
 
 pytestmark = pytest.mark.gpu
@@ -26,7 +26,7 @@ COUNT = 64
 
 
 def batch(epoch: int = 1, side: int = 48) -> tuple[torch.Tensor, ...]:
-    raw = torch.from_numpy(images(8, size=side)).permute(0, 3, 1, 2).repeat(COUNT // 8, 1, 1, 1)
+    raw = torch.from_numpy(drawn(8, size=side)).permute(0, 3, 1, 2).repeat(COUNT // 8, 1, 1, 1)
     keys = randomness.keys(0, epoch, torch.arange(COUNT))
     return raw, torch.arange(COUNT) % 10, keys, torch.tensor(randomness.step_key(0, epoch))
 
@@ -49,7 +49,7 @@ def test_random_bits_are_the_cpus():
 
 @pytest.mark.parametrize("side", [32, 37])
 def test_every_operation_has_the_cpus_bits(side):
-    raw = torch.from_numpy(images(16, size=side)).permute(0, 3, 1, 2).contiguous()
+    raw = torch.from_numpy(drawn(16, size=side)).permute(0, 3, 1, 2).contiguous()
     raw[5] = 77
     operation, fill = torch.arange(-1, 15), torch.tensor([124, 116, 104], dtype=torch.uint8)
     for magnitude in (0.0, 3.3, 9.0, 10.0):

@@ -16,13 +16,13 @@ from wellcond.data.annotations import (
     boxes_of,
     check_boxes,
     check_mask,
-    in_order,
     mask_field,
     mask_of,
     matching,
 )
 from wellcond.data.fingerprints import fingerprint
 from wellcond.data.generated import GeneratedSource
+from wellcond.data.reading import in_order
 from wellcond.data.splits import open_split
 
 

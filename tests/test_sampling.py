@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellcond.data import randomness
-from wellcond.data.sampling import Sampling, evaluation_batches, part, permutation
+from wellcond.data.sampling import Sampling, evaluation_batches, permutation
 
 WORD = (1 << 64) - 1
 
@@ -87,13 +87,6 @@ def test_keys_follow_the_sample_not_the_batch():
 
     assert by_sample(small) == by_sample(large)
     assert by_sample(small)[7] == randomness.keys(1, 0, torch.tensor([7])).item()
-
-
-def test_parts_make_the_batch():
-    batch = Sampling(length=48, batch_size=12, seed=0).indices(2)
-    assert torch.equal(torch.cat([part(batch, i, 3) for i in range(3)]), batch)
-    with pytest.raises(ValueError, match="12 does not split into 5"):
-        part(batch, 0, 5)
 
 
 @pytest.mark.parametrize(("length", "batch_size", "num_parts"), [(10, 3, 1), (10, 3, 4), (2, 5, 3), (7, 7, 2)])

@@ -29,12 +29,12 @@ from wellcond.reproduction.experiments import essence
 from wellcond.reproduction.training_page import accuracy_sections, time_sections
 
 TRAINING = [
-    rates_claim.RATES_CLAIM,
-    skipless_claim.TABLE1,
-    skipless_losses.FIG1,
-    depth_claim.DEPTH,
-    beyond_claim.BEYOND,
-    gap_claim.GAP,
+    rates_claim.CLAIM,
+    skipless_claim.CLAIM,
+    skipless_losses.CLAIM,
+    depth_claim.CLAIM,
+    beyond_claim.CLAIM,
+    gap_claim.CLAIM,
 ]
 RESULTS = Path(__file__).parents[1] / "results"
 CELLS = [
@@ -96,7 +96,7 @@ def test_the_losses_are_of_the_same_runs(table1, monkeypatch):
 
 def test_every_variant_of_a_figure_looks_different():
     """cts-beyond has more on CIFAR-10 than there are colours."""
-    names = [name for name in beyond_claim.BEYOND.experiments if name.startswith("cifar10/")]
+    names = [name for name in beyond_claim.CLAIM.experiments if name.startswith("cifar10/")]
     curve = {"epoch": [1], "top1": [10.0]}
     (section,) = accuracy_sections({"runs": [run for name in names for run in made_up(name, [1, 2], accuracy=curve)]})
     (figure,) = section.items
@@ -204,7 +204,7 @@ def test_every_rate_that_was_found_has_a_neighbour_on_both_sides_to_be_tried():
     assert set(rates_claim.MIDDLE) <= set(rates_claim.GRID) and sorted(rates_claim.GRID) == list(rates_claim.GRID)
     for rates in skipless_cells.RATES.values():
         assert set(rates.values()) <= set(rates_claim.GRID[1:-1])
-    assert "tiny-imagenet/skipless/adamw/3e-05" in rates_claim.RATES_CLAIM.experiments
+    assert "tiny-imagenet/skipless/adamw/3e-05" in rates_claim.CLAIM.experiments
 
 
 def test_a_cell_without_a_rate_of_its_own_takes_the_nearest(monkeypatch):

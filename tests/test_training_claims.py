@@ -43,15 +43,15 @@ from wellcond.reproduction.experiments import essence, identity
 from wellcond.training import Diverged, feeding, trainer
 
 TRAINING = [
-    skip_claim.FIG1C,
-    loss_claim.FIG2,
-    mixer_claim.FIG6,
-    graying_claim.TABLE2,
-    sweep_claim.TABLE3,
-    family_claim.TABLE4,
+    skip_claim.CLAIM,
+    loss_claim.CLAIM,
+    mixer_claim.CLAIM,
+    graying_claim.CLAIM,
+    sweep_claim.CLAIM,
+    family_claim.CLAIM,
     layer_claims.FIG1B,
     layer_claims.FIG3TO5,
-    jacobian_claim.FIG7TO8,
+    jacobian_claim.CLAIM,
 ]
 SKIPS = ["cifar10/all-skips", "cifar10/no-ffn-skip", "cifar10/no-sab-skip"]
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -336,7 +336,7 @@ def test_a_folder_of_sets(tmp_path, capsys):
 
 def test_sets_that_are_not_given_are_left_out_and_said_so(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        skip_claim.FIG1C.__class__, "_sources", lambda *_: {"cifar10": "procedural:48", "tiny-imagenet": None}
+        skip_claim.CLAIM.__class__, "_sources", lambda *_: {"cifar10": "procedural:48", "tiny-imagenet": None}
     )
     assert reproduce("asa-fig1c", tmp_path, "--only", "all-skips")[0] == 0
     assert "Left out, for the pictures are not given: tiny-imagenet." in capsys.readouterr().out
@@ -556,7 +556,7 @@ def test_layer_verdicts():
 def test_quick_on_real_pictures_has_their_classes():
     def classes(*data: str) -> int:
         options = ReproduceConfig(claim="asa-table2", quick=True, data=data)
-        return graying_claim.TABLE2.config("softmax/none", options).model.num_classes
+        return graying_claim.CLAIM.config("softmax/none", options).model.num_classes
 
     assert classes() == 10 and classes("tiny-imagenet=somewhere") == 200
 
@@ -666,7 +666,7 @@ def test_statistics_without_values():
 def test_seeds_share_compiled_code_and_variants_do_not(monkeypatch):
     resets: list[int] = []
     monkeypatch.setattr(torch._dynamo, "reset", lambda: resets.append(len(seen)))
-    runner: Any = training_runs.Runner(skip_claim.FIG1C, ReproduceConfig(claim="asa-fig1c"), {}, "cpu")
+    runner: Any = training_runs.Runner(skip_claim.CLAIM, ReproduceConfig(claim="asa-fig1c"), {}, "cpu")
     seen: list[str] = []
     for own in "aaabbbbbba":
         runner._keep_compiled(own)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from .atomic import write_bytes
+from .finite import finite
 
 # Middle tones that read on white and on black alike; one meaning each, in every report.
 BEFORE, SVD, DCT = "#8a94a6", "#3b7ddd", "#e08a2c"
@@ -104,8 +105,9 @@ class Figure:
 
     @property
     def plain(self) -> dict[str, Any]:
+        """As JSON takes it; plotly reads null as a gap."""
         layouts = [{"when": when, "layout": layout} for when, layout in self.layouts]
-        return _plain({"data": list(self.data), "layout": self.layout, "layouts": layouts, "height": self.height})
+        return finite({"data": list(self.data), "layout": self.layout, "layouts": layouts, "height": self.height})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,14 +122,19 @@ class Picture:
     @property
     def address(self) -> str:
         """The picture itself as a data: address."""
-        buffer = io.BytesIO()
-        Image.fromarray(self.pixels).save(buffer, format="PNG", optimize=True)
-        return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        return "data:image/png;base64," + as_png(Image.fromarray(self.pixels))
 
     @property
     def size(self) -> tuple[int, int]:
         """Width, height."""
         return self.pixels.shape[1], self.pixels.shape[0]
+
+
+def as_png(image: Image.Image) -> str:
+    """A PNG file in base64: what a `StoredPicture` holds."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,16 +275,3 @@ def _plotly_js() -> str:
     from plotly.offline import get_plotlyjs
 
     return get_plotlyjs()
-
-
-def _plain(value: Any) -> Any:
-    """Numpy to lists, and no NaN or infinity: JSON has neither, and plotly reads null as a gap."""
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Bar:
     """``quantity`` of the rows of ``part`` on ``device`` that match ``where`` must keep ``limit``.
 

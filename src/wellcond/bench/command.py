@@ -50,15 +50,18 @@ def run_parts(
     measure: Callable[[str], Part],
     *,
     bars: tuple[Bar, ...],
-    command: str,
     commit: str | None,
+    **said: str | None,
 ) -> dict[str, Any]:
-    """Measure the parts; each is merged into the results file as soon as it is done. Returns the file's content."""
+    """Measure the parts; each is merged into the results file as soon as it is done. Returns the file's content.
+
+    What was `said` beside the config stands in the recorded command.
+    """
     record = Record(
         what=config.what,
         out=config.out,
         device=config.device,
-        command=command,
+        command=command_line(config, **said),
         quick=config.quick,
         bars=bars,
         commit=commit,

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, chosen_parts, main, run_parts
 from .images import load_pictures, normalise
 from .timing import clock_for, interleave, timing_row
 
@@ -29,19 +29,15 @@ SIZES = {  # device → (model, images, images of the comparison, rounds)
 }
 QUICK = ("test_vit", 4, 2, 1)
 
-
-def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: str = "at most", **where: Any) -> Bar:
-    return Bar(name=name, part=part, device=device, quantity=quantity, limit=limit, sense=sense, where=where)
-
-
+OURS = {"ours": True}
 BARS = (
-    _bar("all sites of ViT-B/16, 256 images, seconds", "sites", "cuda", "seconds", 3.0, attention=False),
-    _bar("all sites, times faster than through svdvals", "svdvals", "cuda", "speedup", 20, "at least", ours=True),
-    _bar("Monitor at its defaults, share of the training step", "monitor", "cuda", "share", 0.01),
-    _bar("all sites of ViT-Tiny/16 on the CPU, 32 images, seconds", "sites", "cpu", "seconds", 30.0),
-    _bar("the same, peak memory of the process, GiB", "sites", "cpu", "peak_memory_gib", 4.0),
+    Bar("all sites of ViT-B/16, 256 images, seconds", "sites", "cuda", "seconds", 3.0, where={"attention": False}),
+    Bar("all sites, times faster than through svdvals", "svdvals", "cuda", "speedup", 20, "at least", where=OURS),
+    Bar("Monitor at its defaults, share of the training step", "monitor", "cuda", "share", 0.01),
+    Bar("all sites of ViT-Tiny/16 on the CPU, 32 images, seconds", "sites", "cpu", "seconds", 30.0),
+    Bar("the same, peak memory of the process, GiB", "sites", "cpu", "peak_memory_gib", 4.0),
     *(
-        _bar(f"log κ of every site against float64, {d}", "svdvals", d, "error_log_kappa", 1e-3, ours=True)
+        Bar(f"log κ of every site against float64, {d}", "svdvals", d, "error_log_kappa", 1e-3, where=OURS)
         for d in SIZES
     ),
 )
@@ -51,8 +47,7 @@ def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = N
     """Measure ``parts`` ("sites"; None: all) and merge them into the results file."""
     check_device(config.device)
     chosen = chosen_parts(parts, PARTS, PARTS if config.device == "cuda" or config.quick else PARTS[:2])
-    command = command_line(config, parts=parts)
-    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, command=command, commit=commit)
+    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, commit=commit, parts=parts)
 
 
 def _measure(part: str, config: BenchConfig) -> Part:

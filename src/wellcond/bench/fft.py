@@ -35,7 +35,7 @@ def fft_graying(patch_size: int, epsilon: float) -> Callable[[Tensor], Tensor]:
     return gray
 
 
-def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> list[dict[str, Any]]:
+def measure(work: Graying, pictures: Pictures, *, device: str) -> list[dict[str, Any]]:
     """Rows of one batch shape: torch-dct (the baseline), exact and fast, without autocast."""
     images = normalise(pictures.pixels, device)
     grayings: dict[str, Callable[[Tensor], Tensor]] = {}
@@ -65,7 +65,7 @@ def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> lis
         with torch.no_grad():
             result = oracle.tokens_of(gray(images)[:count], work.patch_size)
         baseline = BASELINE["exact" if name in ("dct exact", BASELINE["exact"]) else "fast"]
-        row = timing_row(timings[name], timings[baseline], seed=seed)
+        row = timing_row(timings[name], timings[baseline])
         row |= {
             "method": "dct",
             "epsilon": EPSILON["dct"],

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, check_paths, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, check_paths, chosen_parts, main, run_parts
 from .images import load_pictures
 from .variants import DEFAULTS, EPSILON, ERROR_BARS, parse_variants
 
@@ -26,29 +26,25 @@ SEED = 0
 def _step_bars(part: str, model: str, svd: tuple[float, float | None], dct: tuple[float, float | None]) -> list[Bar]:
     bars = []
     for method, (limit, aim) in {"svd": svd, "dct": dct}.items():
-        # either precision: what counts is a row that keeps the error its precision promises
-        common: dict[str, Any] = {"part": part, "device": "cuda", "where": {"method": method}, "best": True}
         name = f"{model} step with {method.upper()} graying, over the plain step"
-        bars.append(Bar(name=name, quantity="ratio", limit=limit, aim=aim, **common))
+        # either precision: what counts is a row that keeps the error its precision promises
+        bars.append(Bar(name, part, "cuda", "ratio", limit, aim=aim, best=True, where={"method": method}))
     memory = {"method": ("svd", "dct"), "precision": "fast", "placement": "inside"}
     name = f"{model} step with graying inside the model, peak memory over the plain step's"
-    bars.append(Bar(name=name, part=part, device="cuda", quantity="peak_memory_ratio", limit=1.05, where=memory))
-    return bars
+    return [*bars, Bar(name, part, "cuda", "peak_memory_ratio", 1.05, where=memory)]
 
 
 def _error_bars(part: str, device: str) -> list[Bar]:
     bars = []
     for precision, (frobenius, log_sigma) in ERROR_BARS.items():
-        common: dict[str, Any] = {"part": part, "device": device, "where": {"precision": precision}}
-        kind = f"part {part}, {device}, {precision}"
-        bars.append(Bar(name=f"{kind}: relative Frobenius error", quantity="error_fro", limit=frobenius, **common))
-        bars.append(Bar(name=f"{kind}: |Δ log σ|", quantity="error_log_sigma", limit=log_sigma, **common))
+        kind, where = f"part {part}, {device}, {precision}", {"precision": precision}
+        bars.append(Bar(f"{kind}: relative Frobenius error", part, device, "error_fro", frobenius, where=where))
+        bars.append(Bar(f"{kind}: |Δ log σ|", part, device, "error_log_sigma", log_sigma, where=where))
     return bars
 
 
 def _fft_bar(device: str) -> Bar:
-    name = f"DCT graying on {device}, over torch-dct's"
-    return Bar(name=name, part="d", device=device, quantity="ratio", limit=1.0, where={"ours": True})
+    return Bar(f"DCT graying on {device}, over torch-dct's", "d", device, "ratio", 1.0, where={"ours": True})
 
 
 BARS = (
@@ -78,9 +74,8 @@ def run(
     if config.device == "cpu" and {"a", "b"} & set(chosen):
         check_paths(config)  # what is wrong is said before anything else
         print("side-stream variants need CUDA: left out")
-    command = command_line(config, parts=parts, variants=variants)
     with _tensor_float32():
-        return run_parts(config, chosen, measure, bars=BARS, command=command, commit=commit)
+        return run_parts(config, chosen, measure, bars=BARS, commit=commit, parts=parts, variants=variants)
 
 
 @contextmanager
@@ -116,7 +111,7 @@ def _graying(part: str, config: BenchConfig) -> Part:
     for work in works:
         print(f"  {work.shape}", flush=True)
         pictures = load_pictures(config.data, count=work.batch, size=work.size, seed=SEED)
-        rows += room.measure(work, pictures, device=config.device, seed=SEED)
+        rows += room.measure(work, pictures, device=config.device)
     return rows, _settings(pictures, [asdict(work) for work in works])
 
 

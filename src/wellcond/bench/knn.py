@@ -12,7 +12,7 @@ import numpy as np
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, chosen_parts, main, run_parts
 from .images import load_pictures, normalise
 from .timing import clock_for, interleave, timing_row
 
@@ -24,18 +24,13 @@ SEED, CLASSES, WIDTH, SIDE, PATCH = 0, 200, 384, 64, 16
 SIZES = {"cpu": (100_000, 10_000, 100, 3), "cuda": (100_000, 10_000, 500, 5)}  # training, queries, the other's, rounds
 QUICK = (2_000, 100, 20, 1)
 
-
 BARS = tuple(
     Bar(
-        name=f"k-NN, 10,000 queries among 100,000 features of width 384, {device}: seconds",
-        part="100000",
-        device=device,
-        quantity="seconds",
-        limit=10,
-        where={"ours": True},
+        f"k-NN, 10,000 queries among 100,000 features of width 384, {device}: seconds",
+        "100000", device, "seconds", 10, where={"ours": True},
     )
     for device in ("cuda", "cpu")
-)
+)  # fmt: skip
 
 
 def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = None) -> dict[str, Any]:
@@ -43,8 +38,7 @@ def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = N
     check_device(config.device)
     chosen = chosen_parts(parts, PARTS, PARTS)
     _classifier()  # without scikit-learn nothing can be compared
-    command = command_line(config, parts=parts)
-    return run_parts(config, chosen, lambda _: _measure(config), bars=BARS, command=command, commit=commit)
+    return run_parts(config, chosen, lambda _: _measure(config), bars=BARS, commit=commit, parts=parts)
 
 
 def _measure(config: BenchConfig) -> Part:

@@ -26,7 +26,7 @@ from .accuracy import Accuracy
 from .loop import ConstantSupply, bare_stretch, beside, inner, open_trainer, whole_stretch
 from .recipe_loops import Work, config_of, work_of
 from .stock import images_of, open_stock
-from .timing import HostClock, Timing, interleave, timing_row
+from .timing import HostClock, interleave, timing_row
 from .training import graying_module
 from .variants import Variant
 
@@ -164,7 +164,7 @@ class Loops:
         """Times of a step, against those of the first call."""
         print(f"  timing {' | '.join(calls)}: {self.work.rounds} rounds of {self.work.steps} steps", flush=True)
         stretches = interleave(calls, rounds=self.work.rounds, warmup=1, clock=HostClock())
-        timings = [_per_step(timing, self.work.steps) for timing in stretches.values()]
+        timings = [timing.times(1 / self.work.steps) for timing in stretches.values()]
         rows = [timing_row(timing, timings[0]) for timing in timings]
         for row in rows:
             row |= {"images_per_s": 1e3 * self.config.batch_size / row["median_ms"], **_kind(row["name"])}
@@ -211,7 +211,3 @@ def _errors(accuracy: Accuracy, variant: Variant, trainer: Trainer) -> Row:
     errors = accuracy.of_tokens(variant, graying_module(variant, accuracy.patch_size))
     model = trainer.objective.get_submodule("model")
     return {**errors, "meets_error": variant.meets_error(errors), **accuracy.of_embedding(variant, model)}
-
-
-def _per_step(timing: Timing, steps: int) -> Timing:
-    return replace(timing, samples=[milliseconds / steps for milliseconds in timing.samples])

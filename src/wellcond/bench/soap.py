@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, chosen_parts, main, run_parts
 from .images import load_pictures, normalise
 
 PARTS = ["optimizer", "training", "refresh"]
@@ -24,39 +24,25 @@ ROUNDS = {"cuda": 5, "cpu": 3}
 
 BARS = (
     Bar(
-        name="SOAP's step on ViT-B's parameters, times faster than pytorch-optimizer's",
-        part="optimizer",
-        device="cuda",
-        quantity="speedup",
-        limit=3,
-        sense="at least",
-        where={"default": True},
+        "SOAP's step on ViT-B's parameters, times faster than pytorch-optimizer's",
+        "optimizer", "cuda", "speedup", 3, "at least", where={"default": True},
     ),
     Bar(
-        name="its losses against pytorch-optimizer's, 200 steps, refreshed at the same steps",
-        part="optimizer",
-        device="cuda",
-        quantity="error_loss",
-        limit=1e-2,
-        where={"alike": True},
+        "its losses against pytorch-optimizer's, 200 steps, refreshed at the same steps",
+        "optimizer", "cuda", "error_loss", 1e-2, where={"alike": True},
     ),
     Bar(
-        name="ViT-B/16 training step with SOAP, batch 512, over AdamW's",
-        part="training",
-        device="cuda",
-        quantity="ratio",
-        limit=1.3,
-        where={"optimizer": "soap", "default": True},
+        "ViT-B/16 training step with SOAP, batch 512, over AdamW's",
+        "training", "cuda", "ratio", 1.3, where={"optimizer": "soap", "default": True},
     ),
-)
+)  # fmt: skip
 
 
 def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = None) -> dict[str, Any]:
     """Measure ``parts`` ("optimizer"; None: all) and merge them into the results file."""
     check_device(config.device)
     chosen = chosen_parts(parts, PARTS, PARTS if config.device == "cuda" or config.quick else ["optimizer", "refresh"])
-    command = command_line(config, parts=parts)
-    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, command=command, commit=commit)
+    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, commit=commit, parts=parts)
 
 
 def _measure(part: str, config: BenchConfig) -> Part:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, chosen_parts, main, run_parts
 from .variants import ERROR_BARS
 
 PARTS = ["condition", "map", "eigen", "limits"]
@@ -25,35 +25,35 @@ LIMITS_FLOAT64 = [
     (8, (197, 768)), (8, (64, 192)), (8, (257, 192)), (1, (197, 768)), (1, (197, 192)), (1, (65, 192)), (1, (17, 48)),
 ]  # fmt: skip
 MANY = (256, (197, 768))
-
-
-def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: str = "at most", **where: Any) -> Bar:
-    where = {"ours": True} | where
-    return Bar(name=name, part=part, device=device, quantity=quantity, limit=limit, sense=sense, where=where)
-
+OURS = {"ours": True}
 
 BARS = (
-    _bar("condition_number: times faster than torch.linalg.svdvals", "condition", "cuda", "speedup", 50, "at least"),
-    _bar("spectral_map: times faster than torch.linalg.svd", "map", "cuda", "speedup", 100, "at least"),
-    _bar("condition_number on the CPU: time over torch.linalg.svdvals'", "condition", "cpu", "ratio", 1.0),
-    _bar("spectral_map on the CPU: time over torch.linalg.svd's", "map", "cpu", "ratio", 1.0),
-    _bar("log κ against float64, on CUDA", "condition", "cuda", "error_log_kappa", 1e-3),
-    _bar("log κ against float64, on the CPU", "condition", "cpu", "error_log_kappa", 1e-3),
+    Bar(
+        "condition_number: times faster than torch.linalg.svdvals",
+        "condition", "cuda", "speedup", 50, "at least", where=OURS,
+    ),
+    Bar("spectral_map: times faster than torch.linalg.svd", "map", "cuda", "speedup", 100, "at least", where=OURS),
+    Bar("condition_number on the CPU: time over torch.linalg.svdvals'", "condition", "cpu", "ratio", 1.0, where=OURS),
+    Bar("spectral_map on the CPU: time over torch.linalg.svd's", "map", "cpu", "ratio", 1.0, where=OURS),
+    Bar("log κ against float64, on CUDA", "condition", "cuda", "error_log_kappa", 1e-3, where=OURS),
+    Bar("log κ against float64, on the CPU", "condition", "cpu", "error_log_kappa", 1e-3, where=OURS),
     *(
-        _bar(f"spectral_map {precision} on {device}: {quantity}", "map", device, quantity, limit, precision=precision)
+        Bar(
+            f"spectral_map {precision} on {device}: {quantity}",
+            "map", device, quantity, limit, where={**OURS, "precision": precision},
+        )
         for device in ("cuda", "cpu")
         for precision, limits in ERROR_BARS.items()
         for quantity, limit in zip(("error_fro", "error_log_sigma"), limits, strict=True)
     ),
-)
+)  # fmt: skip
 
 
 def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = None) -> dict[str, Any]:
     """Measure ``parts`` ("condition,map"; None: all) and merge them into the results file."""
     check_device(config.device)
     chosen = chosen_parts(parts, PARTS, PARTS if config.device == "cpu" else PARTS[:-1])
-    command = command_line(config, parts=parts)
-    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, command=command, commit=commit)
+    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, commit=commit, parts=parts)
 
 
 def _measure(part: str, config: BenchConfig) -> Part:

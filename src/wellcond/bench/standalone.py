@@ -16,7 +16,7 @@ from .variants import METHODS, PRECISIONS, Variant
 from .workloads import Graying
 
 
-def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> list[dict[str, Any]]:
+def measure(work: Graying, pictures: Pictures, *, device: str) -> list[dict[str, Any]]:
     """Rows of one batch shape: copy, and each method in each precision, under the autocast of training."""
     images = normalise(pictures.pixels, device)
 
@@ -38,7 +38,7 @@ def measure(work: Graying, pictures: Pictures, *, device: str, seed: int) -> lis
     rows: list[dict[str, Any]] = [timing_row(timings["copy"], timings["copy"]) | oracle.kappas(accuracy.tokens)]
     for v in variants:
         errors = accuracy.of_tokens(v, modules[v.name])
-        row = timing_row(timings[v.name], timings["copy"], seed=seed)
+        row = timing_row(timings[v.name], timings["copy"])
         row |= {"method": v.method, "precision": v.precision, "epsilon": v.epsilon}
         rows.append(row | errors | {"meets_error": v.meets_error(errors)})
     for row in rows:

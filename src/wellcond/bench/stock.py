@@ -23,8 +23,7 @@ from ..data.generated import GeneratedSource
 from ..data.records import Pixels, Record, Source
 from ..data.splits import open_split
 from ..training.feeding import Images
-
-NUM_PROCEDURAL = 64  # they are slow to draw
+from .images import NUM_PROCEDURAL
 
 
 class Some:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 Call = Callable[[], Any]
+DRAWS = 2000  # of the bootstrap, whose seed is 0
 
 
 class Clock(Protocol):
@@ -140,25 +141,25 @@ def interleave(
     return timings
 
 
-def ratio(timing: Timing, baseline: Timing, *, draws: int = 2000, seed: int = 0) -> tuple[float, tuple[float, float]]:
+def ratio(timing: Timing, baseline: Timing) -> tuple[float, tuple[float, float]]:
     """Ratio of medians and its bootstrap 95 % interval.
 
     Variants that took part in the same rounds are resampled by round (both from the same rounds), so drift
     that they share cancels; otherwise each is resampled on its own.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     mine, base = np.asarray(timing.samples), np.asarray(baseline.samples)
-    pick = rng.integers(len(mine), size=(draws, len(mine)))
+    pick = rng.integers(len(mine), size=(DRAWS, len(mine)))
     paired = timing.rounds == baseline.rounds
-    pick_base = pick if paired else rng.integers(len(base), size=(draws, len(base)))
+    pick_base = pick if paired else rng.integers(len(base), size=(DRAWS, len(base)))
     resampled = np.median(mine[pick], axis=1) / np.median(base[pick_base], axis=1)
     low, high = np.percentile(resampled, [2.5, 97.5])
     return timing.median / baseline.median, (float(low), float(high))
 
 
-def timing_row(timing: Timing, baseline: Timing, *, seed: int = 0) -> dict[str, Any]:
+def timing_row(timing: Timing, baseline: Timing) -> dict[str, Any]:
     """What a results file says about a variant's time."""
-    value, interval = ratio(timing, baseline, seed=seed)
+    value, interval = ratio(timing, baseline)
     return {
         "name": timing.name,
         "median_ms": timing.median,

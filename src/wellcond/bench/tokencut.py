@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, chosen_parts, main, run_parts
 from .images import load_pictures, normalise
 from .scipy_cut import baseline
 from .timing import clock_for, interleave, timing_row
@@ -31,20 +31,22 @@ SIZES = {  # (device, part) → pictures batched, pictures one at a time, rounds
 QUICK = (4, 2, 1)
 
 
-def _bar(name: str, part: str, device: str, quantity: str, limit: float, sense: str) -> Bar:
-    where = {"ours": True}
-    return Bar(name=name, part=part, device=device, quantity=quantity, limit=limit, sense=sense, where=where)
-
-
+OURS = {"ours": True}
 BARS = (
-    _bar("TokenCut, 400 tokens: times faster than scipy on the GPU's host", "400", "cuda", "speedup", 100, "at least"),
-    _bar("TokenCut, 400 tokens, on the CPU: times faster than scipy", "400", "cpu", "speedup", 5, "at least"),
+    Bar(
+        "TokenCut, 400 tokens: times faster than scipy on the GPU's host",
+        "400", "cuda", "speedup", 100, "at least", where=OURS,
+    ),
+    Bar(
+        "TokenCut, 400 tokens, on the CPU: times faster than scipy",
+        "400", "cpu", "speedup", 5, "at least", where=OURS,
+    ),
     *(
-        _bar(f"TokenCut, {part} tokens, {device}: share of other boxes", part, device, "error_boxes", 0.005, "at most")
+        Bar(f"TokenCut, {part} tokens, {device}: share of other boxes", part, device, "error_boxes", 0.005, where=OURS)
         for device in ("cuda", "cpu")
         for part in PARTS
     ),
-)
+)  # fmt: skip
 
 
 def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = None) -> dict[str, Any]:
@@ -52,8 +54,7 @@ def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = N
     check_device(config.device)
     chosen = chosen_parts(parts, PARTS, PARTS)
     baseline()  # without scipy nothing can be compared
-    command = command_line(config, parts=parts)
-    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, command=command, commit=commit)
+    return run_parts(config, chosen, lambda part: _measure(part, config), bars=BARS, commit=commit, parts=parts)
 
 
 def _measure(part: str, config: BenchConfig) -> Part:

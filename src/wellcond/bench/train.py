@@ -18,7 +18,7 @@ from typing import Any
 
 from ..config import BenchConfig
 from .bars import Bar
-from .command import Part, check_device, chosen_parts, command_line, main, run_parts
+from .command import Part, check_device, chosen_parts, main, run_parts
 from .variants import ERROR_BARS
 
 PARTS = ["vit-tiny-32", "vit-tiny-64", "vit-base-224", "dino-64", "pipeline"]
@@ -28,34 +28,25 @@ SEED = 0
 
 def _share(part: str, model: str, limit: float) -> Bar:
     name = f"{model}: training loop, share of the bare step's speed"
-    return Bar(
-        name=name, part=part, device="cuda", quantity="share", limit=limit, sense="at least", where={"kind": "loop"}
-    )
+    return Bar(name, part, "cuda", "share", limit, "at least", where={"kind": "loop"})
 
 
 def _grayed(part: str, model: str, **limits: float) -> list[Bar]:
-    common: dict[str, Any] = {"part": part, "device": "cuda"}
-    bars = [
-        Bar(
-            name=f"{model}: training loop with {method.upper()} graying, over the loop without",
-            quantity="ratio", limit=limit, where={"method": method}, **common,
-        )
-        for method, limit in limits.items()
-    ]  # fmt: skip
+    bars = []
+    for method, limit in limits.items():
+        name = f"{model}: training loop with {method.upper()} graying, over the loop without"
+        bars.append(Bar(name, part, "cuda", "ratio", limit, where={"method": method}))
     frobenius, log_sigma = ERROR_BARS["fast"]
-    common["where"] = {"precision": "fast"}
-    return [
-        *bars,
-        Bar(name=f"{model}, fast: relative Frobenius error", quantity="error_fro", limit=frobenius, **common),
-        Bar(name=f"{model}, fast: |Δ log σ|", quantity="error_log_sigma", limit=log_sigma, **common),
-    ]
+    fast = {"precision": "fast"}
+    bars.append(Bar(f"{model}, fast: relative Frobenius error", part, "cuda", "error_fro", frobenius, where=fast))
+    return [*bars, Bar(f"{model}, fast: |Δ log σ|", part, "cuda", "error_log_sigma", log_sigma, where=fast)]
 
 
 BARS = (
     _share("vit-tiny-32", "ViT-Tiny/4, 32 px", 0.95),
     Bar(
-        name="ViT-Tiny/4, 32 px: training loop with attention kernels of our own, over torch's",
-        part="vit-tiny-32", device="cuda", quantity="ratio", limit=1.0, where={"kind": "attention"},
+        "ViT-Tiny/4, 32 px: training loop with attention kernels of our own, over torch's",
+        "vit-tiny-32", "cuda", "ratio", 1.0, where={"kind": "attention"},
     ),
     _share("vit-tiny-64", "ViT-Tiny/8, 64 px", 0.95),
     _share("vit-base-224", "ViT-B/16, 224 px, from a uint8 cache, resident and streamed", 0.97),
@@ -63,8 +54,8 @@ BARS = (
     *_grayed("vit-tiny-64", "ViT-Tiny/8, 64 px", dct=1.03, svd=1.15),
     *_grayed("vit-base-224", "ViT-B/16, 224 px", dct=1.01, svd=1.10),
     Bar(
-        name="CIFAR-10, ViT-Tiny/4: images a second, times a timm pipeline's",
-        part="pipeline", device="cuda", quantity="speedup", limit=2.5, sense="at least",
+        "CIFAR-10, ViT-Tiny/4: images a second, times a timm pipeline's",
+        "pipeline", "cuda", "speedup", 2.5, "at least",
     ),
 )  # fmt: skip
 
@@ -75,13 +66,12 @@ def run(config: BenchConfig, *, parts: str | None = None, commit: str | None = N
     chosen = chosen_parts(parts, PARTS, PARTS)
     if not config.quick:
         _check_full(config, chosen)
-    command = command_line(config, parts=parts)
     with tempfile.TemporaryDirectory(prefix="wellcond-bench-") as folder:
 
         def measure(part: str) -> Part:
             return _measure(part, config, Path(folder))
 
-        return run_parts(config, chosen, measure, bars=BARS, command=command, commit=commit)
+        return run_parts(config, chosen, measure, bars=BARS, commit=commit, parts=parts)
 
 
 def _check_full(config: BenchConfig, chosen: list[str]) -> None:

@@ -29,7 +29,7 @@ class Contest:
     """
 
     def __init__(self, work: Training, pictures: Pictures, *, device: str, seed: int):
-        self.work, self.device, self.seed = work, device, seed
+        self.work, self.device = work, device
         batches = pictures.pixels.reshape(-1, work.batch, *pictures.pixels.shape[1:])
         self.images = [normalise(pixels, device) for pixels in batches]
         generator = torch.Generator().manual_seed(seed)
@@ -133,9 +133,9 @@ class Contest:
             row |= {"precision": variant.precision, "placement": variant.placement}
         if name in self.failures:
             return row | {"failed": self.failures[name]}
-        row |= timing_row(timings[name], timings[PLAIN.name], seed=self.seed)
+        row |= timing_row(timings[name], timings[PLAIN.name])
         if UNGRAYED.name in timings:
-            alone, interval = ratio(timings[name], timings[UNGRAYED.name], seed=self.seed)
+            alone, interval = ratio(timings[name], timings[UNGRAYED.name])
             row |= {"ratio_to_ungrayed": alone, "ratio_to_ungrayed_ci": list(interval)}
         row["images_per_s"] = 1e3 * self.work.batch / row["median_ms"]
         if self.peaks:

@@ -9,24 +9,19 @@ coordinates and stay. Sets that hold x, y, width, height are told apart by the u
 """
 
 import io
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from .reading import THREADS
 from .records import Source
 
 MASK = "mask"
 BOXES = ("boxes", "bbox", "objects", "box")
 BoxForm = Literal["corners", "sizes"]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def fields_of(source: Source) -> tuple[str, ...]:
@@ -155,18 +150,3 @@ def matching(source: Source, where: Sequence[str], option: str = "--where") -> l
     if not found:
         raise ValueError(f"no picture of {source.title} has {', '.join(where)}; check {option}")
     return found
-
-
-def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """work(item) of each, in threads, in order, a few ahead of the reader."""
-    waiting: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(THREADS)
-    try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) >= 4 * THREADS:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)

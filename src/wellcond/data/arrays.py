@@ -1,6 +1,6 @@
 """Small public sets that are arrays: CIFAR-10, CIFAR-100 (torchvision's files) and Fashion-MNIST (idx files). Floor 6.
 
-Nothing is fetched unless it is asked for. A set is looked for in the folder that is given, else in $WELLCOND_DATA, else
+Nothing is fetched. A set is looked for in the folder that is given, else in $WELLCOND_DATA, else
 in the user's cache folder.
 """
 
@@ -57,20 +57,20 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wellcond" / "sets"
 
 
-def open_cifar(name: str, *, train: bool, folder: Path | None = None, download: bool = False) -> ArraySource:
+def open_cifar(name: str, *, train: bool, folder: Path | None = None) -> ArraySource:
     """`cifar10` or `cifar100` from the files of their authors, checked by torchvision against their MD5 sums."""
     import torchvision.datasets  # needs torch, which takes a while to import
 
     folder = folder or default_folder()
     kind, inner = CIFAR[name]
-    if not download and not (folder / inner).is_dir():
+    if not (folder / inner).is_dir():
         here = f"; the folder {name} here is ./{name}" if Path(name).is_dir() else ""
         raise ValueError(
             f"there is no {name} in {str(folder)!r}; put the folder {inner} there (its authors have it at "
             f"https://www.cs.toronto.edu/~kriz/cifar.html), or name its place as {name}:FOLDER{here}"
         )
     try:
-        loaded = getattr(torchvision.datasets, kind)(str(folder), train=train, download=download)
+        loaded = getattr(torchvision.datasets, kind)(str(folder), train=train)
     except (RuntimeError, OSError) as error:
         raise ValueError(
             f"{name} in {str(folder)!r} could not be read: {error}; remove it and fetch it again"

@@ -5,9 +5,8 @@ centre square kept, at image_size / 0.875 pixels (256 for 224), the usual margin
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from .files import describe
+from .reading import in_order
 from .records import Pixels, Record, Source
 
 MARGIN = 0.875  # of the stored side is the image size
@@ -57,7 +57,7 @@ def fill(
 ) -> dict[int, str]:
     """`write(index, (3, side, side))` for each picture, from several threads; what is wrong with those that fail.
 
-    TooManyDamaged as soon as more than TOLERATED of the source are. An error of `write` itself (a full disk) ends it.
+    TooManyDamaged soon after more than TOLERATED of the source are. An error of `write` itself (a full disk) ends it.
     """
     damaged: dict[int, str] = {}
 
@@ -69,20 +69,11 @@ def fill(
         else:
             write(record.index, pixels)
 
-    waiting: deque[Future[None]] = deque()
-    pool = ThreadPoolExecutor(THREADS)
-    try:
-        for record in source.records(range(len(source))):
-            waiting.append(pool.submit(work, record))
-            if len(waiting) >= 4 * THREADS:
-                waiting.popleft().result()
-                progress(1)
-                refuse_rotten(source, damaged)
-        while waiting:
-            waiting.popleft().result()
+    with closing(in_order(work, source.records(range(len(source))), THREADS)) as finished:
+        for number, _ in enumerate(finished, 1):
             progress(1)
-    finally:
-        pool.shutdown(cancel_futures=True)
+            if number % (4 * THREADS) == 0:
+                refuse_rotten(source, damaged)
     refuse_rotten(source, damaged)
     return damaged
 

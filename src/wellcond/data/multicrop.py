@@ -38,7 +38,6 @@ class MultiCrop:
     image_size: int
     mean: Sequence[float]
     std: Sequence[float]
-    dtype: torch.dtype = torch.float32
 
     def __call__(self, raw: Tensor, labels: Tensor, keys: Tensor, step_key: Tensor) -> tuple[Tensor, Tensor]:
         config, count = self.config, self.config.local_crops
@@ -66,7 +65,7 @@ class MultiCrop:
         boxes = crops.resized_boxes(own, _BOX, (raw.shape[2], raw.shape[3]), scale, RATIO)
         x = resampling.resize_boxes(pictures, boxes, (size, size), flips.draw_flip(own, _FLIP)).float() / 255
         x = self._coloured(x, own, self._each(blurred, raw), self._each(solar, raw))
-        return normalise_floats(x, self.mean, self.std, self.dtype).unflatten(0, (-1, V))
+        return normalise_floats(x, self.mean, self.std).unflatten(0, (-1, V))
 
     def _coloured(self, x: Tensor, keys: Tensor, blurred: Tensor, solar: Tensor) -> Tensor:
         chances = [uniform(keys, _CHANCES + i)[:, None, None, None] for i in range(5)]

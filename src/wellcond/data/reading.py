@@ -8,7 +8,7 @@ the whole source: a reader that keeps only its first pictures has no lopsided ch
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +23,8 @@ from .records import Pixels, Record, Source
 FIRST = 32
 THREADS = min(8, os.cpu_count() or 1)  # Pillow decodes without the interpreter's lock
 Prepared = TypeVar("Prepared")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def read_pictures(
@@ -32,7 +34,6 @@ def read_pictures(
     prepare: Callable[[Pixels], Prepared],
     seed: int = 0,
     skipped: list[str] | None = None,
-    extras: Sequence[str] = (),
 ) -> Generator[tuple[Record, Prepared], None, None]:
     """`count` pictures of the source, or all if it has fewer, each through `prepare` in the thread that decodes it.
 
@@ -43,20 +44,28 @@ def read_pictures(
     remaining = np.arange(len(source))
     missing, num_failed_rounds = min(count, len(source)), 0
     wanted, first = missing, True
-    with ThreadPoolExecutor(THREADS) as pool:
-        while missing and len(remaining):
-            drawn = min(missing, FIRST) if first else missing << num_failed_rounds  # a rotten set ends soon
-            chosen = spread(len(remaining), min(drawn, len(remaining)), rng)
-            before = len(skipped)
-            records = source.records(remaining[chosen].tolist(), extras)
-            with closing(_decoded(pool, records, prepare, skipped)) as decoded:
-                for done in decoded:
-                    yield done
-                    missing -= 1
-                    if not missing:
-                        break
-            remaining, first = np.delete(remaining, chosen), False
-            num_failed_rounds += len(skipped) > before
+
+    def tried(record: Record) -> tuple[Record, Prepared | Exception]:
+        try:
+            return record, prepare(record.read())
+        except (ValueError, OSError) as error:
+            return record, error
+
+    while missing and len(remaining):
+        drawn = min(missing, FIRST) if first else missing << num_failed_rounds  # a rotten set ends soon
+        chosen = spread(len(remaining), min(drawn, len(remaining)), rng)
+        before = len(skipped)
+        with closing(in_order(tried, source.records(remaining[chosen].tolist()))) as found:
+            for record, prepared in found:
+                if isinstance(prepared, Exception):
+                    skipped.append(describe(Path(record.name), prepared))
+                    continue
+                yield record, prepared
+                missing -= 1
+                if not missing:
+                    break
+        remaining, first = np.delete(remaining, chosen), False
+        num_failed_rounds += len(skipped) > before
     if missing == wanted:
         raise ValueError(f"no readable image in {source.title}; {len(skipped)} skipped, first {skipped[0]}")
 
@@ -71,28 +80,18 @@ def spread(length: int, count: int, rng: np.random.Generator) -> NDArray[np.int6
     return rng.integers(edges[:-1], edges[1:])
 
 
-def _decoded(
-    pool: ThreadPoolExecutor,
-    records: Iterable[Record],
-    prepare: Callable[[Pixels], Prepared],
-    skipped: list[str],
-) -> Generator[tuple[Record, Prepared], None, None]:
-    """In order, a few ahead of the reader."""
-    waiting: deque[tuple[Record, Future[Prepared]]] = deque()
-    records = iter(records)
+def in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int = THREADS
+) -> Generator[Result, None, None]:
+    """work(item) of each, in threads, in order, a few ahead of the reader."""
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(threads)
     try:
-        while True:
-            while len(waiting) < 2 * THREADS and (record := next(records, None)) is not None:
-                waiting.append((record, pool.submit(lambda record: prepare(record.read()), record)))
-            if not waiting:
-                return
-            record, future = waiting.popleft()
-            try:
-                result = future.result()
-            except (ValueError, OSError) as error:
-                skipped.append(describe(Path(record.name), error))
-            else:
-                yield record, result
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= 4 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
-        for _, future in waiting:
-            future.cancel()
+        pool.shutdown(cancel_futures=True)

@@ -86,18 +86,6 @@ def permutation(length: int, seed: int, epoch: int) -> Tensor:
     return torch.argsort(randomness.mix(torch.arange(length) ^ word))
 
 
-def part(batch: Tensor, number: int, num_parts: int) -> Tensor:
-    """Part `number` of `num_parts` equal contiguous ones of a global batch.
-
-    >>> part(torch.arange(8), 1, 4).tolist()
-    [2, 3]
-    """
-    size, rest = divmod(len(batch), num_parts)
-    if rest:
-        raise ValueError(f"a batch of {len(batch)} does not split into {num_parts} equal parts; choose a multiple")
-    return batch[number * size : (number + 1) * size]
-
-
 def evaluation_batches(length: int, batch_size: int, number: int = 0, num_parts: int = 1) -> Iterator[Tensor]:
     """All samples once, in order; process `number` of `num_parts` takes a contiguous share. The last may be short.
 

@@ -24,7 +24,7 @@ COUNTS = {"train": 10_000, "val": 2_000}  # of procedural pictures
 SEEDS = {"train": 0, "val": 1}
 
 
-def open_split(name: str, split: Split, *, image_size: int, download: bool = False) -> Source:
+def open_split(name: str, split: Split, *, image_size: int) -> Source:
     """The source of `split`; ValueError that quotes `name` if there is none."""
     head, _, tail = name.partition(":")
     if head == PROCEDURAL:
@@ -33,7 +33,7 @@ def open_split(name: str, split: Split, *, image_size: int, download: bool = Fal
         folder = Path(tail).expanduser() if tail else None
         if head == FASHION:
             return open_fashion_mnist(train=split == "train", folder=folder)
-        return open_cifar(head, train=split == "train", folder=folder, download=download)
+        return open_cifar(head, train=split == "train", folder=folder)
     if head == "hf":
         from .hubsets import HubSource  # pyarrow takes a while to import
 

@@ -11,7 +11,6 @@ same in every epoch, run and process.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..config import TrainConfig
@@ -24,24 +23,24 @@ Fixed = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # raw (B, 3, H, W), n
 _FIXED = 20_211_111  # the seed of validation: no run's own
 
 
-def build_views(config: TrainConfig, *, dtype: torch.dtype = torch.float32) -> Augment:
+def build_views(config: TrainConfig) -> Augment:
     """views(raw uint8 (B, 3, H, W), labels (B,), keys (B,), step_key ()) → (images, targets) for training."""
     data = config.data
     if config.objective == "dino":
-        return multicrop(config, dtype)
-    augment = build(data.augment, data.image_size, config.model.num_classes, data.mean, data.std, dtype=dtype)
+        return multicrop(config)
+    augment = build(data.augment, data.image_size, config.model.num_classes, data.mean, data.std)
     return augment if config.objective == "supervised" else Masked(augment, num_patches(config))
 
 
-def build_fixed_views(config: TrainConfig, *, dtype: torch.dtype = torch.float32) -> Fixed:
+def build_fixed_views(config: TrainConfig) -> Fixed:
     """views(raw, numbers) → (images, targets) for validating an objective without labels."""
 
     def cropped(raw: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        return multicrop(config, dtype)(raw, numbers, fixed_keys(numbers), numbers)
+        return multicrop(config)(raw, numbers, fixed_keys(numbers), numbers)
 
     def masked(raw: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         data = config.data
-        images = evaluation(raw, data.image_size, data.mean, data.std, dtype=dtype)
+        images = evaluation(raw, data.image_size, data.mean, data.std)
         return images, patch_order(fixed_keys(numbers), num_patches(config))
 
     return cropped if config.objective == "dino" else masked
@@ -59,9 +58,9 @@ class Masked:
         return images, patch_order(keys, self.num_patches)
 
 
-def multicrop(config: TrainConfig, dtype: torch.dtype) -> MultiCrop:
+def multicrop(config: TrainConfig) -> MultiCrop:
     data = config.data
-    return MultiCrop(config=config.dino, image_size=data.image_size, mean=data.mean, std=data.std, dtype=dtype)
+    return MultiCrop(config=config.dino, image_size=data.image_size, mean=data.mean, std=data.std)
 
 
 def fixed_keys(numbers: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Small pictures for the page: images as they are, and what graying at the advised ε makes of them."""
 
-import base64
-import io
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ from torch import Tensor, nn
 
 from wellcond.diagnosis.result import Advice, Thumbnail
 from wellcond.graying import TokenGraying
+from wellcond.report import as_png
 
 NUM_IMAGES = 4
 MAX_SIDE = 128  # pixels
@@ -56,6 +55,4 @@ def _png(pixels: Tensor) -> str:
     values = (channels.nan_to_num(0.0).clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
     picture = Image.fromarray(np.ascontiguousarray(values))
     picture.thumbnail((MAX_SIDE, MAX_SIDE))
-    buffer = io.BytesIO()
-    picture.save(buffer, format="PNG", optimize=True)
-    return base64.b64encode(buffer.getvalue()).decode()
+    return as_png(picture)

@@ -11,7 +11,7 @@
 They know neither the command line nor the disk.
 """
 
-from wellcond.evaluation.accuracy import Correct, accuracy, count_correct
+from wellcond.evaluation.accuracy import Correct, count_correct
 from wellcond.evaluation.features import Backbone
 from wellcond.evaluation.judges import JUDGES, Judge
 from wellcond.evaluation.scenes import Scene
@@ -27,6 +27,5 @@ __all__ = [
     "Scene",
     "Settings",
     "Subject",
-    "accuracy",
     "count_correct",
 ]

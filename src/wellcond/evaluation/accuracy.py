@@ -31,14 +31,6 @@ def count_correct(
     return total
 
 
-def accuracy(
-    model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, forward: Callable[[Tensor], Tensor] | None = None
-) -> dict[str, float]:
-    """{"top1": …, "top5": …} in percent over all images of `batches` (see `count_correct`)."""
-    top1, top5, images = count_correct(model, batches, forward=forward).tolist()
-    return {"top1": 100 * top1 / images, "top5": 100 * top5 / images}
-
-
 def _count(logits: Tensor, labels: Tensor) -> Correct:
     """By how many logits come before the label's; without sorting, without shapes that depend on data."""
     real = labels >= 0

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ..config.checks import check_mask_values
+from ..config.checks import check_at_least, check_mask_values
 
 JudgeName = Literal["accuracy", "knn", "linear", "segmentation", "discovery", "pca"]
 SHOWING = {"segmentation", "discovery", "pca"}  # judges whose findings can be seen
@@ -68,10 +68,9 @@ class EvaluateCommand:
                 f"layers is {' '.join(self.layers) or 'empty'}; say last, all, or numbers such as 2 5 8 11"
             )
         for name in ("batch_size", "k", "probe_epochs", "segmentation_epochs", "pictures"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name.replace('_', ' ')} is {getattr(self, name)}; choose 1 or more")
-        if self.size is not None and self.size < 1:
-            raise ValueError(f"size is {self.size}; choose 1 or more, for example 224")
+            check_at_least(name.replace("_", " "), getattr(self, name), 1)
+        if self.size is not None:
+            check_at_least("size", self.size, 1, example=224)
         if not SHOWING & set(self.judges):
             for name, value in (("size", self.size), ("where", " ".join(self.where)), ("foreground", self.foreground)):
                 if value:  # it would stand beside numbers that do not hang on it

@@ -29,9 +29,9 @@ _AT_ONCE = 1 << 24  # entries of tokens that wait: 64 MiB in float32, a small pa
 class Together(Prober):
     """A prober that decomposes sites of one shape in one call. Whatever is written over later was copied before."""
 
-    def __init__(self, wanted: set[str], at_once: int = _AT_ONCE) -> None:
+    def __init__(self, wanted: set[str]) -> None:
         super().__init__(wanted)
-        self.at_once, self.num_waiting = at_once, 0
+        self.num_waiting = 0
         self.waiting: dict[tuple[Any, ...], list[tuple[Tensor, list[Place]]]] = {}
         self.seen: tuple[Tensor, int, list[Place]] | None = None  # the last site: mostly also the next block's input
 
@@ -46,7 +46,7 @@ class Together(Prober):
             self.num_waiting += X.numel()
         if self.of_attention and site == "sab_in" and layer not in self.no_map:
             self._attention(layer, X, self.num_prefix[layer])
-        if self.num_waiting >= self.at_once:
+        if self.num_waiting >= _AT_ONCE:
             self.flush()
 
     def _again(self, place: Place, X: Tensor) -> bool:

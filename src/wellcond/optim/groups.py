@@ -23,16 +23,14 @@ class Group:
     lr_scale: float
 
 
-def parameter_groups(
-    objective: nn.Module, *, weight_decay: float, layer_decay: float = 1.0, prefix: str = "model."
-) -> list[Group]:
-    """Groups of all trainable parameters; the timm model is the child `prefix`, "" for the module itself.
+def parameter_groups(objective: nn.Module, *, weight_decay: float, layer_decay: float = 1.0) -> list[Group]:
+    """Groups of all trainable parameters; the timm model is the child `model`.
 
     Parameters outside of it (an objective's own heads) learn at the full rate.
     """
-    model: Any = objective.get_submodule(prefix.rstrip(".")) if prefix else objective
-    exempt = {prefix + name for name in getattr(model, "no_weight_decay", set)()}
-    scales = {prefix + name: scale for name, scale in _layer_scales(model, layer_decay).items()}
+    model: Any = objective.get_submodule("model")
+    exempt = {f"model.{name}" for name in getattr(model, "no_weight_decay", set)()}
+    scales = {f"model.{name}": scale for name, scale in _layer_scales(model, layer_decay).items()}
     found: dict[tuple[float, float], list[str]] = {}
     for name, parameter in objective.named_parameters():
         if parameter.requires_grad:

@@ -23,8 +23,8 @@
     depth_claim    cts-init-depth: attention and tokens by depth, with depth_page
     beyond_claim   cts-beyond: extensions of the initialization; gap_claim: cts-gap, what is still missing
 
-A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide what can be measured; it is
-named in `CLAIMS`, and nothing of it is imported before it is asked for.
+A claim is a module here with a `CLAIM`, or with `claim(options)` where the options decide more than which pictures are
+there; it is named in `CLAIMS`, and nothing of it is imported before it is asked for.
 """
 
 import dataclasses
@@ -76,6 +76,8 @@ def claim_of(config: ReproduceConfig) -> Claim:
     module = _module(config)
     if hasattr(module, "claim"):
         return module.claim(config)
+    if not isinstance(module.CLAIM, Claim):  # it trains
+        return module.CLAIM.claim(config)
     if config.data or config.epochs:
         raise ValueError(f"{config.claim} trains no recipe, so --data and --epochs mean nothing to it; leave them out")
     return module.CLAIM

@@ -17,23 +17,10 @@ from collections.abc import Sequence
 
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
-from .comparing import Number, by_seed, differences, mean_row
-from .dino_cells import (
-    EPOCHS,
-    PAPER,
-    QUICK,
-    SCALED,
-    SCALED_VOC,
-    SKIP,
-    ahead_row,
-    along_of,
-    cells,
-    claim_of,
-    pairs,
-    told,
-)
+from .comparing import Number, differences, mean_row, over_seeds
+from .dino_cells import PAPER, SCALED, SCALED_VOC, SKIP, ahead_row, along_of, claim_of, on_cells, pairs, told
 from .dino_page import along_sections
-from .experiments import TrainingClaim
+from .statistics import known_mean
 
 PROBES = {"segmentation miou": "one layer", "segmentation miou_multi_scale": "four layers"}
 CORLOC = "discovery corloc"
@@ -42,12 +29,7 @@ PAPER_CORLOC = {SKIP: "49.4 (SOAP, VOC 2012)", PAPER: "63.2 (SOAP, VOC 2012)"}
 
 def mean_along(what: str) -> Number:
     """Mean over all moments of pre-training."""
-
-    def number(run: Run) -> float | None:
-        known = [value for value in along_of(run).get(what, []) if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return number
+    return lambda run: known_mean(along_of(run).get(what, []))
 
 
 def at(share: float, what: str) -> Number:
@@ -67,7 +49,7 @@ def judge_fig2(runs: Sequence[Run]) -> Judgement:
     for what, layers in PROBES.items():
         number = mean_along(what)
         for variant in dict.fromkeys(run["variant"] for run in runs):
-            if values := list(by_seed(runs, variant, number).values()):
+            if values := over_seeds(runs, variant, number):
                 curve = next(along_of(run) for run in runs if run["variant"] == variant and what in along_of(run))
                 name = f"{told(variant)}, mIoU of {layers} along the way"
                 rows.append(mean_row(name, "–", values, epochs=curve["epoch"], first_seed=curve[what]))
@@ -85,7 +67,7 @@ def judge_fig3(runs: Sequence[Run]) -> Judgement:
     for variant in dict.fromkeys(run["variant"] for run in runs):
         skips, optimizer = variant.split("/")[1:]
         for words, number in (("at the end", end), ("at two thirds", early)):
-            if values := list(by_seed(runs, variant, number).values()):
+            if values := over_seeds(runs, variant, number):
                 stated = PAPER_CORLOC.get(skips, "–") if optimizer == "soap" and number is end else "–"
                 rows.append(mean_row(f"{told(variant)}, CorLoc {words}", stated, values))
     for name, ours, base in pairs(runs):
@@ -104,7 +86,7 @@ def _all(verdicts: Sequence[str]) -> str:
     return "; ".join(verdicts) + "." if verdicts else "Not decided: there is nothing to compare yet."
 
 
-FIG2 = TrainingClaim(
+FIG2 = on_cells(
     name="cts-fig2",
     says=(
         "Cutting the Skip, Fig. 2: dense linear probes of DINO's features, with and without skips, with AdamW and with "
@@ -115,14 +97,10 @@ FIG2 = TrainingClaim(
         "of pre-training, and at the end; the mean over these. Reproduced where the whole 95 % interval of the "
         "difference, seed by seed, lies above 0."
     ),
-    scaled_down=SCALED + SCALED_VOC,
-    experiments=cells(),
-    quick=QUICK,
-    epochs=EPOCHS,
     judge=judge_fig2,
     sections=along_sections,
 )
-FIG3 = TrainingClaim(
+FIG3 = on_cells(
     name="cts-fig3",
     says=(
         "Cutting the Skip, Fig. 3: TokenCut finds more objects with DINO's features without skips than with them (VOC "
@@ -134,9 +112,6 @@ FIG3 = TrainingClaim(
         "skips at its end, seed by seed, lies above 0; already at two thirds where it does at that moment, too."
     ),
     scaled_down=SCALED + SCALED_VOC + " No COCO20k.",
-    experiments=cells(),
-    quick=QUICK,
-    epochs=EPOCHS,
     judge=judge_fig3,
     sections=along_sections,
 )

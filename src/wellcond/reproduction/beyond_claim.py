@@ -18,9 +18,8 @@ is SOAP without skips less AdamW with them.
 from collections.abc import Sequence
 from typing import Any
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Row, Run
-from .comparing import against, best, by_seed, difference_row, differences, mean_row
+from .claim import Judgement, Row, Run
+from .comparing import against, best, difference_row, differences, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import grayed
 from .skip_claim import sets_of
@@ -82,7 +81,7 @@ def _judged(runs: Sequence[Run], of: str, words: str) -> tuple[list[Row], dict[s
     """Rows of a set and an optimizer, and what is said of which extensions."""
     rows: list[Row] = []
     for name in ("skip", *EXTENSIONS):
-        if values := list(by_seed(runs, f"{of}/{name}", reached).values()):
+        if values := over_seeds(runs, f"{of}/{name}", reached):
             rows.append(mean_row(f"{words}, {_label(name)}", "–", values, **best(runs, f"{of}/{name}")))
     said: dict[str, list[str]] = {}
     for name in list(EXTENSIONS)[1:]:
@@ -100,7 +99,7 @@ def _label(name: str) -> str:
     return {"skip": "with skips", "none": "skipless, initialized"}.get(name, f"skipless, initialized, {name}")
 
 
-BEYOND = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-beyond",
     says="Not in the paper: extensions of its initialization that its theory suggests.",
     measures=(
@@ -114,7 +113,3 @@ BEYOND = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return BEYOND.claim(options)

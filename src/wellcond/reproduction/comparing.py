@@ -25,14 +25,19 @@ def by_seed(runs: Sequence[Run], variant: str, number: Number = top1) -> dict[in
     return {seed: value for seed, value in sorted(found.items()) if value is not None}
 
 
+def over_seeds(runs: Sequence[Run], variant: str, number: Number = top1) -> list[float]:
+    """The numbers of the seeds that have one."""
+    return list(by_seed(runs, variant, number).values())
+
+
 def mean_row(name: str, paper: str, values: Sequence[float], verdict: str = "", **more: Any) -> Row:
     """A mean over seeds; "one seed" where there is no interval."""
-    interval = mean_interval(values)
+    interval = interval_of(values)
     return Row(
         name=name,
         paper=paper,
         value=short(float(np.mean(values))) if len(values) else None,
-        interval=None if interval is None else (short(interval[0]), short(interval[1])),
+        interval=interval,
         values=[short(value) for value in values],
         verdict=verdict or ("–" if interval else "one seed"),
         more=dict(more),
@@ -59,8 +64,13 @@ def differences(
 
 def difference_row(name: str, paper: float | None, values: Sequence[float]) -> Row:
     """A mean difference, and what its interval says of the paper's."""
-    row = mean_row(name, "–" if paper is None else f"{paper:+g}", values)
-    return mean_row(name, row.paper, values, against(paper, row.interval))
+    return mean_row(name, "–" if paper is None else f"{paper:+g}", values, against(paper, interval_of(values)))
+
+
+def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
+    """Of the mean over seeds, 95 %; None with fewer than two."""
+    interval = mean_interval(values)
+    return None if interval is None else (short(interval[0]), short(interval[1]))
 
 
 def against(paper: float | None, interval: tuple[float, float] | None) -> str:

@@ -11,26 +11,9 @@ from typing import NamedTuple
 
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
-from .comparing import Number, by_seed, differences, mean_row
-from .dino_cells import (
-    EPOCHS,
-    MODELS,
-    PAPER,
-    PETS,
-    QUICK,
-    SCALED,
-    SCALED_VOC,
-    SKIP,
-    TINY,
-    VOC,
-    ahead_row,
-    cells,
-    claim_of,
-    pairs,
-    told,
-)
+from .comparing import Number, differences, mean_row, over_seeds
+from .dino_cells import MODELS, PAPER, PETS, SKIP, TINY, VOC, ahead_row, claim_of, on_cells, pairs, told
 from .dino_page import layer_sections
-from .experiments import TrainingClaim
 from .skipless_cells import WORDS
 
 
@@ -67,7 +50,7 @@ def judge_dense(runs: Sequence[Run]) -> Judgement:
     for asked in ASKED:
         number = reached(asked)
         for variant in dict.fromkeys(run["variant"] for run in runs):
-            if values := list(by_seed(runs, variant, number).values()):
+            if values := over_seeds(runs, variant, number):
                 rows.append(mean_row(f"{asked.words}: {told(variant)}", _stated(asked, variant), values))
         for name, ours, base in pairs(runs):
             if values := differences(runs, ours, base, number):
@@ -96,7 +79,7 @@ def _verdict(model: str, said: dict[tuple[str, str, str], str]) -> str:
     return "; ".join(f"{asked.words}, {WORDS[optimizer]} {verdict}" for (asked, optimizer), verdict in told)
 
 
-DENSE = TrainingClaim(
+DENSE = on_cells(
     name="cts-dense",
     says=(
         "Cutting the Skip: DINO's dense features are better without skips: VOC 2012, one layer 62.3 for 56.3 and four "
@@ -108,10 +91,6 @@ DENSE = TrainingClaim(
         "Reproduced for a model where the whole 95 % interval of the difference, seed by seed, lies above 0 for mIoU "
         "of one layer with AdamW and for CorLoc on VOC with SOAP."
     ),
-    scaled_down=SCALED + SCALED_VOC,
-    experiments=cells(),
-    quick=QUICK,
-    epochs=EPOCHS,
     judge=judge_dense,
     sections=layer_sections,
 )

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config import ReproduceConfig, TrainConfig
-from .claim import Claim, Judgement, Run
-from .comparing import Number, against, by_seed, difference_row, differences, mean_row
+from ..config import TrainConfig
+from .claim import Judgement, Run
+from .comparing import Number, against, difference_row, differences, mean_row, over_seeds
 from .depth_page import sections
 from .experiments import TrainingClaim
 from .skipless_cells import EPOCHS, MODELS, cell
+from .statistics import known_mean
 
 NUM_IMAGES = 16
 MEASURED = {  # quantity → site, words, and where the initialization should take it
@@ -66,11 +67,7 @@ def _round(value: float | None) -> float | None:
 
 
 def mean_over_blocks(when: str, quantity: str) -> Number:
-    def number(run: Run) -> float | None:
-        known = [value for value in run["depth"][when][quantity] if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return number
+    return lambda run: known_mean(run["depth"][when][quantity])
 
 
 def judge_depth(runs: Sequence[Run]) -> Judgement:
@@ -80,7 +77,7 @@ def judge_depth(runs: Sequence[Run]) -> Judgement:
         for quantity, (_, name, wanted) in MEASURED.items():
             number = mean_over_blocks(when, quantity)
             for variant in VARIANTS:
-                if values := list(by_seed(runs, variant, number).values()):
+                if values := over_seeds(runs, variant, number):
                     rows.append(mean_row(f"{VARIANTS[variant]}, {name} {words}", "–", values))
             for variant in ("paper", "calibrated", "ours"):
                 if values := differences(runs, variant, "default", number):
@@ -104,7 +101,7 @@ def _experiments() -> dict[str, Any]:
     }
 
 
-DEPTH = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-init-depth",
     says=(
         "Cutting the Skip, Propositions 1 and 2: attention near the identity and orthogonal values keep a skipless "
@@ -125,7 +122,3 @@ DEPTH = TrainingClaim(
     after=measure,
     needs=("depth",),
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return DEPTH.claim(options)

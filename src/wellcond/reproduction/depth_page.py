@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import numpy as np
-
 from ..report import Figure, Section
+from .statistics import known_mean
 from .training_page import COLOURS
 
 TITLES = {
@@ -23,7 +22,7 @@ def sections(content: dict[str, Any]) -> list[Section]:
         for number, variant in enumerate(variants):
             runs = [run["depth"] for run in content["runs"] if run["variant"] == variant]
             for when, dash in (("start", "solid"), ("end", "dot")):
-                values = [_mean(values) for values in zip(*(run[when][quantity] for run in runs), strict=True)]
+                values = [known_mean(values) for values in zip(*(run[when][quantity] for run in runs), strict=True)]
                 traces.append(
                     {
                         "type": "scatter",
@@ -39,8 +38,3 @@ def sections(content: dict[str, Any]) -> list[Section]:
         figure = Figure(data=traces, layout=layout, caption="Mean over pictures and seeds; a gap: infinite.")
         found.append(Section(title=f"{title}, by block", items=[figure]))
     return found
-
-
-def _mean(values: tuple[float | None, ...]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None

@@ -58,6 +58,11 @@ def cells() -> dict[str, Experiment]:
 QUICK = tuple(f"vit-tiny/{skips}/{optimizer}" for skips in (SKIP, PAPER) for optimizer in OPTIMIZERS)
 
 
+def on_cells(scaled_down: str = SCALED + SCALED_VOC, **said: Any) -> TrainingClaim:
+    """A claim on all cells; `said` is its name, what it says and how it is judged."""
+    return TrainingClaim(scaled_down=scaled_down, experiments=cells(), quick=QUICK, epochs=EPOCHS, **said)
+
+
 def claim_of(base: TrainingClaim, options: ReproduceConfig, *, judged: bool = True) -> Claim:
     """The claim, judged along the way and, where it asks for that, after training, on the sets that the user gives."""
     from .dino_judged import judge_all

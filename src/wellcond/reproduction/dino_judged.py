@@ -8,8 +8,6 @@
 alone tells the object from the rest: the area under its curve against the mask of the patches, whichever sign.
 """
 
-import base64
-import io
 import time
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -21,6 +19,7 @@ from PIL import Image
 
 from ..config import TrainConfig
 from ..judging.options import EvaluateCommand, JudgeName
+from ..report import as_png
 from .dino_cells import AT_ONCE, PETS, SIDE, SMALL, TINY, VOC, WHERE, stands_in
 from .said import Said
 from .statistics import ranks
@@ -129,6 +128,4 @@ def separation(component: np.ndarray, mask: np.ndarray, patch: int) -> float | N
 
 
 def _png(colours: np.ndarray) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray((255 * colours).round().astype(np.uint8)).save(buffer, format="PNG", optimize=True)
-    return base64.b64encode(buffer.getvalue()).decode()
+    return as_png(Image.fromarray((255 * colours).round().astype(np.uint8)))

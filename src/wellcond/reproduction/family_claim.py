@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
-from .comparing import RULE, by_seed, difference_row, differences, mean_row
+from .claim import Judgement, Run
+from .comparing import RULE, difference_row, differences, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import gain, grayed
 from .training_page import accuracy_sections
@@ -17,7 +16,7 @@ def judge_table4(runs: Sequence[Run]) -> Judgement:
     rows, told = [], []
     for family, (name, paper) in FAMILIES.items():
         for method in ("none", "dct"):
-            if values := list(by_seed(runs, f"{family}/{method}").values()):
+            if values := over_seeds(runs, f"{family}/{method}"):
                 rows.append(mean_row(f"{name}, {'plain' if method == 'none' else 'DCT'}", "–", values))
         if values := differences(runs, f"{family}/dct", f"{family}/none"):
             rows.append(row := difference_row(f"{name}, gain", paper, values))
@@ -25,7 +24,7 @@ def judge_table4(runs: Sequence[Run]) -> Judgement:
     return Judgement(rows=rows, verdict=("; ".join(told) or "Not decided") + ".")
 
 
-TABLE4 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-table4",
     says=(
         "Always Skip Attention, Table 4: DCT graying lifts top-1 on ImageNet-1K, Swin-S by 0.3, CaiT-S24 by 0.1, "
@@ -48,7 +47,3 @@ TABLE4 = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return TABLE4.claim(options)

@@ -10,9 +10,8 @@ widens if under 0; else no change is shown.
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
-from .comparing import against, best, by_seed, difference_row, mean_row
+from .claim import Judgement, Run
+from .comparing import against, best, by_seed, difference_row, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .skipless_cells import EPOCHS, OPTIMIZERS, WORDS, cell, reached, told
 from .training_page import accuracy_sections
@@ -47,7 +46,7 @@ def judge_gap(runs: Sequence[Run]) -> Judgement:
         for scale, label in SCALES.items():
             for model in (SKIP, OURS):
                 variant = f"{scale}/{model}/{optimizer}"
-                if values := list(by_seed(runs, variant, reached).values()):
+                if values := over_seeds(runs, variant, reached):
                     name = f"{label}, {told(f'{model}/{optimizer}')}"
                     rows.append(mean_row(name, "–", values, **best(runs, variant)))
             if values := list(gaps(runs, scale, optimizer).values()):
@@ -61,7 +60,7 @@ def judge_gap(runs: Sequence[Run]) -> Judgement:
     return Judgement(rows=rows, verdict=("; ".join(said) or "Not decided: there is nothing to compare yet") + ".")
 
 
-GAP = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-gap",
     says="Not in the paper: how the gap of the best model without skips to the one with them moves.",
     measures=(
@@ -76,7 +75,3 @@ GAP = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return GAP.claim(options)

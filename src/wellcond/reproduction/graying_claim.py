@@ -16,9 +16,8 @@ under 0; else not shown. It is there *at the same contrast* if the contrast-matc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
-from .comparing import RULE, against, by_seed, difference_row, differences, mean_row, top1
+from .claim import Judgement, Run
+from .comparing import RULE, against, difference_row, differences, mean_row, over_seeds, top1
 from .experiments import Experiment, TrainingClaim
 from .training_page import accuracy_sections
 
@@ -75,7 +74,7 @@ def judge_table2(runs: Sequence[Run]) -> Judgement:
     rows = []
     for variant in variants:
         for words, number, i in (("top-1", top1, 0), ("top-5", top5, 1)):
-            values = list(by_seed(runs, variant, number).values())
+            values = over_seeds(runs, variant, number)
             paper = f"{PAPER2[variant][i]:g}" if variant in PAPER2 else "–"
             rows.append(mean_row(f"{variant}, {words}", paper, values))
     gains = {}
@@ -109,7 +108,7 @@ def _gains(gains: Mapping[str, str]) -> str:
     return f"Gains: {'; '.join(told)}." if told else "Not decided: there is nothing to compare yet."
 
 
-TABLE2 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-table2",
     says=(
         "Always Skip Attention, Table 2: Token Graying lifts ViT-Tiny on Tiny-ImageNet, with softmax attention from "
@@ -131,7 +130,3 @@ TABLE2 = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return TABLE2.claim(options)

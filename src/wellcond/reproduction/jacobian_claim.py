@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ..config import ReproduceConfig, TrainConfig
+from ..config import TrainConfig
 from ..report import BEFORE, DCT, SVD, Figure, Section
-from .claim import Claim, Judgement, Run
-from .comparing import by_seed, difference_row, mean_row
+from .claim import Judgement, Run
+from .comparing import difference_row, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import EPOCHS, VIT, fall
 
@@ -81,7 +81,7 @@ def judge(runs: Sequence[Run]) -> Judgement:
     rows, told = [], []
     for words, number in NUMBERS.items():
         for name in SWEEP:
-            values = list(by_seed(runs, VARIANT, lambda run, name=name, number=number: number(run, name)).values())
+            values = over_seeds(runs, VARIANT, lambda run, name=name, number=number: number(run, name))
             infinite = len(runs) - len(values)
             verdict = f"infinite in {infinite} of {len(runs)}" if infinite else ""
             rows.append(mean_row(f"{name}, {words}", "falls with ε", values, verdict))
@@ -124,7 +124,7 @@ def sections(content: dict[str, Any]) -> list[Section]:
     return [Section(title="Spectra of the Jacobian", items=[Figure(data=data, layout=layout, caption=caption)])]
 
 
-FIG7TO8 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-fig7-8",
     says="Always Skip Attention, Figs. 7 and 8: the more the input is grayed, the better the Jacobian of a SAB.",
     measures=(
@@ -142,7 +142,3 @@ FIG7TO8 = TrainingClaim(
     after=spectra,
     needs=("jacobian",),
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG7TO8.claim(options)

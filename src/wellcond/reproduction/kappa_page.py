@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..report import BEFORE, DCT, SVD, Figure, Section
+from .statistics import known_mean
 
 STYLE = {  # site → name, line
     "sab_out": ("SA(X), before its skip", {"color": DCT, "width": 3}),
@@ -53,14 +54,14 @@ def _by_block(runs: list[dict[str, Any]]) -> Figure:
     depth = len(runs[0]["log_kappa"]["sab_in"])
     data = []
     for site, (name, line) in STYLE.items():
-        means = [_mean([run["log_kappa"][site][layer] for run in runs]) for layer in range(depth)]
+        means = [known_mean(run["log_kappa"][site][layer] for run in runs) for layer in range(depth)]
         data.append(_line(name, means, line))
     if runs[0]["bounds"][0]["cubic"] is not None:
-        cubic = [_mean([run["bounds"][layer]["cubic"] for run in runs]) for layer in range(depth)]
+        cubic = [known_mean(run["bounds"][layer]["cubic"] for run in runs) for layer in range(depth)]
         data.append(_line("bound of 4.1 on SA(X)", cubic, {"color": BOUND, "width": 2}))
         names = {"out": "X M, M = XᵀX/k", "sum": "X M + X", "bound": "bound of 4.2 on X M + X"}
         for (key, name), dash in zip(names.items(), ("dash", "dashdot", "longdash"), strict=True):
-            means = [_mean([run["bounds"][layer]["semidefinite"][key] for run in runs]) for layer in range(depth)]
+            means = [known_mean(run["bounds"][i]["semidefinite"][key] for run in runs) for i in range(depth)]
             data.append(_line(name, means, {"color": BOUND, "width": 1, "dash": dash}))
     layout = {
         "xaxis": {"title": {"text": "block"}, "dtick": 1},
@@ -97,11 +98,6 @@ def _line(name: str, y: list[Any], line: dict[str, Any], first: int = 0, hover: 
     x = list(range(first, first + len(y)))
     mode = "lines" if first else "lines+markers"
     return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y, "line": line, "hovertemplate": hover}
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def _number(value: float | None) -> str:

@@ -22,10 +22,11 @@ from typing import Any
 from ..config import ReproduceConfig, TrainConfig
 from ..probes.rows import SITE_WORDS
 from .claim import Claim, Judgement, Row, Run
-from .comparing import Number, by_seed, difference_row, differences, mean_row
+from .comparing import Number, difference_row, differences, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import P4_EPOCHS, fall, gain, grayed
 from .layer_page import sections
+from .statistics import known_mean
 
 VIT = "tiny-imagenet-vit-tiny-p4"
 LINEAR = {"model.attention": "linear", "model.k": 16.0}
@@ -57,12 +58,7 @@ def measure(out: Path, config: TrainConfig, images: Any) -> dict[str, Any]:
 
 def trained(site: str) -> Number:
     """Mean over blocks of log κ at a site of the trained model; over those where it is finite."""
-
-    def number(run: Run) -> float | None:
-        known = [value for value in run["trained"][site] if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return number
+    return lambda run: known_mean(run["trained"][site])
 
 
 def gap(upper: str, lower: str) -> Number:
@@ -79,11 +75,11 @@ def judge_sums(runs: Sequence[Run]) -> Judgement:
     variant = "softmax/none"
     rows = []
     for site in (ALONE, *OTHERS):
-        values = list(by_seed(runs, variant, trained(site)).values())
+        values = over_seeds(runs, variant, trained(site))
         rows.append(mean_row(f"log κ of {SITE_WORDS[site]}", "≈ 6" if site == ALONE else "≈ 3", values))
     shown = []
     for site in OTHERS:
-        values = list(by_seed(runs, variant, gap(ALONE, site)).values())
+        values = over_seeds(runs, variant, gap(ALONE, site))
         rows.append(row := _gap_row(f"{SITE_WORDS[ALONE]} less {SITE_WORDS[site]}", values, bar=FAR))
         shown.append(None if row.interval is None else row.interval[0] > FAR)
     verdict = "reproduced" if all(shown) else "not decided" if None in shown else "not reproduced"
@@ -123,10 +119,10 @@ def judge_layers(runs: Sequence[Run]) -> Judgement:
     after = trained("sab_sum")
     for variant in dict.fromkeys(run["variant"] for run in runs):
         for site in ("sab_in", "sab_out", "sab_sum"):
-            values = list(by_seed(runs, variant, trained(site)).values())
+            values = over_seeds(runs, variant, trained(site))
             rows.append(mean_row(f"{variant}, {SITE_WORDS[site]}", "–", values))
     for attention in ("softmax", "linear"):
-        if values := list(by_seed(runs, f"{attention}/none", gap("sab_out", "sab_sum")).values()):
+        if values := over_seeds(runs, f"{attention}/none", gap("sab_out", "sab_sum")):
             name = f"{attention}: {SITE_WORDS['sab_out']} less {SITE_WORDS['sab_sum']}"
             rows.append(row := _gap_row(name, values, bar=0.0))
             told.append(f"Fig. 3, {attention}: {gain(row.interval)}")

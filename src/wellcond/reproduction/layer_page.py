@@ -5,10 +5,9 @@ First the grayings of an attention side by side after its skip (Figs. 4 and 5), 
 
 from typing import Any
 
-import numpy as np
-
 from ..probes.rows import SITE_WORDS
 from ..report import BEFORE, DCT, SVD, Figure, Section
+from .statistics import known_mean
 
 STYLE = {
     "sab_out": {"color": DCT, "width": 3},
@@ -60,13 +59,14 @@ def _watched(runs: Runs) -> Runs:
 
 def _by_block(runs: Runs, site: str, name: str, style: dict[str, Any]) -> Line:
     blocks = range(len(runs[0]["trained"][site]))
-    return _line(name, style, list(blocks), [_mean([run["trained"][site][block] for run in runs]) for block in blocks])
+    means = [known_mean(run["trained"][site][block] for run in runs) for block in blocks]
+    return _line(name, style, list(blocks), means)
 
 
 def _by_epoch(runs: Runs, site: str, name: str, style: dict[str, Any]) -> Line:
     curves = [run["kappa"] for run in _watched(runs)]
     length = min(len(curve[site]) for curve in curves)
-    values = [_mean([value for curve in curves for value in curve[site][i]]) for i in range(length)]
+    values = [known_mean(value for curve in curves for value in curve[site][i]) for i in range(length)]
     return _line(name, style, curves[0]["epoch"][:length], values)
 
 
@@ -82,8 +82,3 @@ def _figure(data: list[Line], axis: str, words: str, *, zero: bool = True) -> Fi
         "hovermode": "x unified",
     }
     return Figure(data=data, layout=layout, caption=f"Mean over pictures and seeds. {words}")
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None

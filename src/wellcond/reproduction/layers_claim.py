@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
-from .comparing import Number, by_seed, differences, mean_row
+from .comparing import Number, differences, mean_row, over_seeds
 from .dense_claim import ASKED, Asked, reached
-from .dino_cells import EPOCHS, QUICK, SCALED, SCALED_VOC, ahead_row, cells, claim_of, pairs, told
+from .dino_cells import ahead_row, claim_of, on_cells, pairs, told
 from .dino_page import curve, layer_sections
-from .experiments import TrainingClaim
 
 DECISIVE = (ASKED[0], ASKED[2])
 
@@ -49,7 +48,7 @@ def judge_layers(runs: Sequence[Run]) -> Judgement:
                 ("all of it", reached(asked)),
                 ("best layer", best_layer(asked)),
             ):
-                if values := list(by_seed(runs, variant, number).values()):
+                if values := over_seeds(runs, variant, number):
                     rows.append(mean_row(f"{asked.words}: {told(variant)}, {words}", "–", values))
         for name, ours, base in pairs(runs):
             if values := differences(runs, ours, base, at_depth(asked, 0.75), reached(asked)):
@@ -59,7 +58,7 @@ def judge_layers(runs: Sequence[Run]) -> Judgement:
     return Judgement(rows=rows, verdict="; ".join(verdicts or ["Not decided: there is nothing to compare yet"]) + ".")
 
 
-DEPTH = TrainingClaim(
+DEPTH = on_cells(
     name="cts-depth",
     says="Cutting the Skip: nine layers of a skipless DINO ViT-S give better dense features than twelve with skips.",
     measures=(
@@ -67,10 +66,6 @@ DEPTH = TrainingClaim(
         "three quarters of the depth without skips lies above the last layer with skips by the whole 95 % interval, "
         "seed by seed."
     ),
-    scaled_down=SCALED + SCALED_VOC,
-    experiments=cells(),
-    quick=QUICK,
-    epochs=EPOCHS,
     judge=judge_layers,
     sections=layer_sections,
 )

@@ -9,9 +9,8 @@ than with all skips by an interval.
 import math
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
-from .comparing import against, by_seed, differences, mean_row
+from .claim import Judgement, Run
+from .comparing import against, differences, interval_of, mean_row, over_seeds
 from .experiments import TrainingClaim
 from .skip_claim import NAMES, WORDS, vits
 from .training_page import loss_sections
@@ -46,7 +45,7 @@ def judge_losses(runs: Sequence[Run]) -> Judgement:
         told += f" ({', '.join(sorted(set(filter(None, reasons))))})" if any(reasons) else ""
         paper = "fails" if variant.endswith("no-sab-skip") else "trains"
         data, _, skips = variant.partition("/")
-        values = list(by_seed(runs, variant, last_loss).values())
+        values = over_seeds(runs, variant, last_loss)
         rows.append(mean_row(f"{NAMES[data]}, {WORDS[skips]}, last training loss", paper, values, told))
     cut = [f for variant, of in failed.items() if variant.endswith("no-sab-skip") for f in of]
     others = [f for variant, of in failed.items() if not variant.endswith("no-sab-skip") for f in of]
@@ -56,13 +55,13 @@ def judge_losses(runs: Sequence[Run]) -> Judgement:
         verdict = "Reproduced: training fails without the SAB skip, and only there."
     else:
         worse = differences(runs, "tiny-imagenet/no-sab-skip", "tiny-imagenet/all-skips", last_loss)
-        higher = against(None, mean_row("", "", worse).interval) == "higher"
+        higher = against(None, interval_of(worse)) == "higher"
         words = "it learns less, its loss ends higher" if higher else "its loss does not end higher for sure"
         verdict = f"Not reproduced: without the SAB skip training fails in {sum(cut)} of {len(cut)} runs; {words}."
     return Judgement(rows=rows, verdict=verdict)
 
 
-FIG2 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-fig2",
     says=(
         "Always Skip Attention, Fig. 2: on Tiny-ImageNet the training loss of ViT-Tiny without the SAB skip diverges "
@@ -79,7 +78,3 @@ FIG2 = TrainingClaim(
     judge=judge_losses,
     sections=loss_sections,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG2.claim(options)

@@ -20,7 +20,7 @@ from typing import Any
 from .. import recipes
 from ..config import ReproduceConfig, TrainConfig
 from .claim import Claim, Judgement, Run
-from .comparing import RULE, by_seed, difference_row, differences, mean_row, top1
+from .comparing import RULE, difference_row, differences, mean_row, over_seeds, top1
 from .experiments import Experiment, TrainingClaim, essence, small
 from .graying_claim import gain, grayed, top5
 from .training_page import accuracy_sections, loss_sections
@@ -78,10 +78,10 @@ def judge_table5(runs: Sequence[Run]) -> Judgement:
     rows, verdicts = [], []
     for variant, words in WORDS.items():
         for name, number, i in (("top-1", top1, 0), ("top-5", top5, 1)):
-            if values := list(by_seed(runs, variant, number).values()):
+            if values := over_seeds(runs, variant, number):
                 paper = f"{PAPER[variant][i]:g}" if variant in PAPER else "–"
                 rows.append(mean_row(f"{words}, {name}", paper, values))
-        if values := list(by_seed(runs, variant, lambda run: run.get("val_loss")).values()):
+        if values := over_seeds(runs, variant, lambda run: run.get("val_loss")):
             rows.append(mean_row(f"{words}, validation loss of pre-training", "–", values))
     for variant in list(WORDS)[1:]:
         for name, number, i in (("top-1", top1, 0), ("top-5", top5, 1)):

@@ -6,9 +6,8 @@ and is not wider than ±1; not decided if it touches and is wider; else not repr
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
-from .comparing import best, by_seed, differences, mean_row
+from .claim import Judgement, Run
+from .comparing import best, differences, interval_of, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .skip_claim import NAMES, sets_of
 from .training_page import accuracy_sections
@@ -21,12 +20,11 @@ def judge_mixers(runs: Sequence[Run]) -> Judgement:
     rows, told = [], []
     for data in sets_of(runs):
         for name in MIXERS:
-            if values := list(by_seed(runs, f"{data}/{name}").values()):
+            if values := over_seeds(runs, f"{data}/{name}"):
                 words = "with its skip" if name == "skip" else "without"
                 rows.append(mean_row(f"{NAMES[data]}, {words}", "–", values, **best(runs, f"{data}/{name}")))
         if values := differences(runs, f"{data}/no-skip", f"{data}/skip"):
-            row = mean_row("", "", values)
-            verdict = mixer_verdict(row.interval)
+            verdict = mixer_verdict(interval_of(values))
             rows.append(mean_row(f"{NAMES[data]}, difference", f"within ±{CLOSE:g}", values, verdict))
             told.append(f"{NAMES[data]}: {verdict}")
     return Judgement(rows=rows, verdict=("; ".join(told) or "Not decided") + ".")
@@ -45,7 +43,7 @@ def mixer_verdict(interval: tuple[float, float] | None) -> str:
     return "reproduced" if high - low <= 2 * NARROW else "not decided"
 
 
-FIG6 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-fig6",
     says="Always Skip Attention, Fig. 6: ConvMixer-Tiny trains as well without its skip, within 0.2 points.",
     measures=(
@@ -64,7 +62,3 @@ FIG6 = TrainingClaim(
     judge=judge_mixers,
     sections=accuracy_sections,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG6.claim(options)

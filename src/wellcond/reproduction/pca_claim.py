@@ -15,22 +15,9 @@ from functools import partial
 
 from ..config import ReproduceConfig
 from .claim import Claim, Judgement, Run
-from .comparing import by_seed, differences, mean_row
-from .dino_cells import (
-    EPOCHS,
-    QUICK,
-    SCALED,
-    SCALED_VOC,
-    VOC,
-    ahead_row,
-    cells,
-    claim_of,
-    find_sources,
-    pairs,
-    told,
-)
+from .comparing import differences, mean_row, over_seeds
+from .dino_cells import VOC, ahead_row, claim_of, find_sources, on_cells, pairs, told
 from .dino_page import map_sections
-from .experiments import TrainingClaim
 
 NUMBERS = {"auc": "area under the curve of the first component", "explained": "variance in three components"}
 
@@ -39,7 +26,7 @@ def judge_maps(runs: Sequence[Run]) -> Judgement:
     rows, verdicts = [], []
     for what, words in NUMBERS.items():
         for variant in dict.fromkeys(run["variant"] for run in runs):
-            if values := list(by_seed(runs, variant, lambda run, what=what: run["maps"][what]).values()):
+            if values := over_seeds(runs, variant, lambda run, what=what: run["maps"][what]):
                 rows.append(mean_row(f"{told(variant)}, {words}, %", "–", values))
     for name, ours, base in pairs(runs):
         if values := differences(runs, ours, base, lambda run: run["maps"]["auc"]):
@@ -49,7 +36,7 @@ def judge_maps(runs: Sequence[Run]) -> Judgement:
     return Judgement(rows=rows, verdict=f"{told_}. The maps are on the page, for the reader to see.")
 
 
-PCA = TrainingClaim(
+PCA = on_cells(
     name="cts-pca",
     says="Cutting the Skip, Fig. 4: the representations that DINO learns without skips, seen without cherry-picking.",
     measures=(
@@ -58,10 +45,6 @@ PCA = TrainingClaim(
         "curve of the first component against the mask of the patches, whichever sign, in percent, mean over the first "
         "64 pictures. Reproduced where the whole 95 % interval of the difference, seed by seed, lies above 0."
     ),
-    scaled_down=SCALED + SCALED_VOC,
-    experiments=cells(),
-    quick=QUICK,
-    epochs=EPOCHS,
     judge=judge_maps,
 )
 

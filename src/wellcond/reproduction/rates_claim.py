@@ -11,9 +11,8 @@ since, is its neighbour.
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
-from .comparing import by_seed, mean_row
+from .claim import Judgement, Run
+from .comparing import mean_row, over_seeds
 from .experiments import TrainingClaim
 from .skipless_cells import CELLS, EPOCHS, NAMES, cell, reached, told
 from .training_page import accuracy_sections
@@ -35,7 +34,7 @@ def variant(data: str, name: str, rate: float) -> str:
 
 def tried(runs: Sequence[Run], data: str, name: str) -> dict[float, float]:
     """Rate → top-1, ascending."""
-    found = {rate: list(by_seed(runs, variant(data, name, rate), reached).values()) for rate in GRID}
+    found = {rate: over_seeds(runs, variant(data, name, rate), reached) for rate in GRID}
     return {rate: values[0] for rate, values in found.items() if values}
 
 
@@ -61,7 +60,7 @@ def judge_rates(runs: Sequence[Run]) -> Judgement:
     return Judgement(rows=rows, verdict=" ".join(said) or "Not decided: no cell is whole yet.")
 
 
-RATES_CLAIM = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-rates",
     says="Not a claim of the paper: how the learning rates of cts-table1 were chosen.",
     measures=(
@@ -78,7 +77,3 @@ RATES_CLAIM = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return RATES_CLAIM.claim(options)

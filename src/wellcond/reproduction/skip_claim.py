@@ -8,9 +8,8 @@ paper's number.
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Row, Run
-from .comparing import RULE, against, best, by_seed, difference_row, differences, mean_row
+from .claim import Judgement, Row, Run
+from .comparing import RULE, against, best, difference_row, differences, interval_of, mean_row, over_seeds
 from .experiments import Experiment, TrainingClaim
 from .training_page import accuracy_sections
 
@@ -47,7 +46,7 @@ def judge_skips(runs: Sequence[Run]) -> Judgement:
     for data in sets_of(runs):
         full, no_ffn, no_sab = (f"{data}/{skips}" for skips in SKIPS)
         for skips in SKIPS:
-            if values := list(by_seed(runs, f"{data}/{skips}").values()):
+            if values := over_seeds(runs, f"{data}/{skips}"):
                 rows.append(mean_row(f"{NAMES[data]}, {WORDS[skips]}", "–", values, **best(runs, f"{data}/{skips}")))
         for skips in ("no-ffn-skip", "no-sab-skip"):
             if values := differences(runs, f"{data}/{skips}", full):
@@ -61,7 +60,7 @@ def judge_skips(runs: Sequence[Run]) -> Judgement:
 
 def _skips_verdict(lost: Sequence[float], beyond: Sequence[float]) -> str:
     """Of the differences to all skips and to no FFN skip."""
-    intervals = [mean_row("", "", values).interval for values in (lost, beyond)]
+    intervals = [interval_of(values) for values in (lost, beyond)]
     if None in intervals:
         return "too few seeds"
     said = {against(None, interval) for interval in intervals}
@@ -70,7 +69,7 @@ def _skips_verdict(lost: Sequence[float], beyond: Sequence[float]) -> str:
     return "not reproduced" if "higher" in said else "not shown that the SAB skip matters more than the FFN skip"
 
 
-FIG1C = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-fig1c",
     says=(
         "Always Skip Attention, Fig. 1c: ViT-Tiny on CIFAR-10 loses about 2 points of top-1 without the FFN skips and "
@@ -87,7 +86,3 @@ FIG1C = TrainingClaim(
     judge=judge_skips,
     sections=accuracy_sections,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG1C.claim(options)

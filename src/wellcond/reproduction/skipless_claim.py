@@ -11,10 +11,9 @@ the difference of the best to with skips, SOAP, which it at least equals if the 
 from collections.abc import Sequence
 
 from .. import recipes
-from ..config import ReproduceConfig
 from ..report import Section
-from .claim import Claim, Judgement, Row, Run
-from .comparing import RULE, against, best, by_seed, difference_row, differences, mean_row
+from .claim import Judgement, Row, Run
+from .comparing import RULE, against, best, difference_row, differences, interval_of, mean_row, over_seeds
 from .experiments import TrainingClaim
 from .skip_claim import sets_of
 from .skipless_cells import CELLS, EPOCHS, NAMES, PAPER, SETS, cells, reached, told
@@ -33,7 +32,7 @@ def judge_table1(runs: Sequence[Run]) -> Judgement:
     verdicts = []
     for data in sets_of(runs):
         for name in CELLS:
-            if values := list(by_seed(runs, f"{data}/{name}", reached).values()):
+            if values := over_seeds(runs, f"{data}/{name}", reached):
                 more = {**best(runs, f"{data}/{name}"), "images_per_s": _speeds(runs, f"{data}/{name}")}
                 paper = f"{PAPER[name]:g}" if name in PAPER else "–"
                 rows.append(mean_row(f"{NAMES[data]}, {told(name)}", paper, values, **more))
@@ -50,7 +49,7 @@ def _verdict(runs: Sequence[Run], data: str) -> list[str]:
     """The three rules."""
 
     def said(name: str, base: str) -> str:
-        return against(None, mean_row("", "", differences(runs, f"{data}/{name}", f"{data}/{base}", reached)).interval)
+        return against(None, interval_of(differences(runs, f"{data}/{name}", f"{data}/{base}", reached)))
 
     found = []
     for name, words in INITIALIZED.items():
@@ -61,7 +60,7 @@ def _verdict(runs: Sequence[Run], data: str) -> list[str]:
             alone = f"{'behind' if gaps[0] < 0 else 'not behind'}, by one seed"
             verdict = {"lower": "behind", "one seed": alone, "higher": "ahead"}.get(said(name, BEST), "level")
             found.append(f"against SOAP with skips it is {verdict}")
-    if default := list(by_seed(runs, f"{data}/skipless/adamw", reached).values()):
+    if default := over_seeds(runs, f"{data}/skipless/adamw", reached):
         guessing = 100 / recipes.get(SETS[data]).model.num_classes
         lags = "lags" if said("skipless/adamw", BASE) == "lower" else "is not shown to lag"
         found.append(f"AdamW without skips, not initialized, {'fails' if max(default) < 2 * guessing else lags}")
@@ -76,7 +75,7 @@ def _sections(content: dict) -> list[Section]:
     return accuracy_sections(content) + time_sections(content)
 
 
-TABLE1 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-table1",
     says=(
         "Cutting the Skip, Table 1: ViT-B without any skip, initialized for it and trained with SOAP, reaches 80.8 on "
@@ -95,7 +94,3 @@ TABLE1 = TrainingClaim(
     sections=_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return TABLE1.claim(options)

@@ -7,9 +7,8 @@ shown. Where it stands against the model with skips is said beside it.
 
 from collections.abc import Sequence
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Run
-from .comparing import against, by_seed, difference_row, differences, mean_row
+from .claim import Judgement, Run
+from .comparing import against, difference_row, differences, mean_row, over_seeds
 from .experiments import TrainingClaim
 from .loss_claim import last_loss
 from .skip_claim import sets_of
@@ -21,7 +20,7 @@ def judge_fig1(runs: Sequence[Run]) -> Judgement:
     rows, verdicts = [], []
     for data in sets_of(runs):
         for name in CELLS:
-            if values := list(by_seed(runs, f"{data}/{name}", last_loss).values()):
+            if values := over_seeds(runs, f"{data}/{name}", last_loss):
                 rows.append(mean_row(f"{NAMES[data]}, {told(name)}, last training loss", "–", values))
         for optimizer in OPTIMIZERS:
             ours = f"skipless-init/{optimizer}"
@@ -41,7 +40,7 @@ def _verdict(base: str, interval: tuple[float, float] | None) -> str:
     return f"{words.get(said, 'no difference shown to')} with skips"
 
 
-FIG1 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="cts-fig1",
     says=(
         "Cutting the Skip, Fig. 1: training losses of ViT-B with AdamW and with SOAP, with skips, without, and without "
@@ -58,7 +57,3 @@ FIG1 = TrainingClaim(
     sections=loss_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return FIG1.claim(options)

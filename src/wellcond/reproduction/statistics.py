@@ -1,7 +1,7 @@
 """Rank correlation, and 95 % intervals over seeds. numpy only."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,12 @@ def spearman(x: Array, y: Array) -> float:
     a, b = (ranks(v) - (len(v) + 1) / 2 for v in (x, y))
     size = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / size if size else math.nan
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """None where there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -8,11 +8,11 @@ over the seeds that every ε has.
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..config import ReproduceConfig
-from .claim import Claim, Judgement, Row, Run
-from .comparing import RULE, Number, by_seed, difference_row, differences, mean_row, top1
+from .claim import Judgement, Row, Run
+from .comparing import RULE, Number, by_seed, difference_row, differences, mean_row, over_seeds, top1
 from .experiments import Experiment, TrainingClaim
 from .graying_claim import EPOCHS, VIT, gain, grayed
+from .statistics import known_mean
 from .training_page import accuracy_sections
 
 SWEEP = {"svd": (0.9, 0.8, 0.7, 0.6, 0.5), "dct": (0.97, 0.95, 0.93, 0.9, 0.85)}
@@ -33,12 +33,7 @@ PAPER3 = {  # top-1, κ_in, κ_out of ViT-B on ImageNet-1K
 
 def kappa_at(site: str) -> Number:
     """Mean over blocks of log κ at a site after the last epoch; over those where it is finite."""
-
-    def number(run: Run) -> float | None:
-        known = [value for value in (run["kappa"].get(site) or [[]])[-1] if value is not None]
-        return sum(known) / len(known) if known else None
-
-    return number
+    return lambda run: known_mean((run["kappa"].get(site) or [[]])[-1])
 
 
 KAPPA_IN, KAPPA_OUT = kappa_at("sab_in"), kappa_at("sab_sum")  # before and after the SAB, which has its skip
@@ -51,7 +46,7 @@ def judge_table3(runs: Sequence[Run]) -> Judgement:
     for variant in variants:
         paper = PAPER3[variant]
         for words, number, i in (("top-1", top1, 0), ("κ_in", KAPPA_IN, 1), ("κ_out", KAPPA_OUT, 2)):
-            values = list(by_seed(runs, variant, number).values())
+            values = over_seeds(runs, variant, number)
             rows.append(mean_row(f"{variant}, {words}", f"{paper[i]:g}", values))
         if variant != "none" and (values := differences(runs, variant, "none")):
             rows.append(row := difference_row(f"{variant}, gain", round(paper[0] - 81.0, 1), values))
@@ -74,7 +69,7 @@ def _order(runs: Sequence[Run], variants: Sequence[str], method: str) -> str:
     return f"{method}: κ_in {told}"
 
 
-TABLE3 = TrainingClaim(
+CLAIM = TrainingClaim(
     name="asa-table3",
     says=(
         "Always Skip Attention, Table 3: a smaller ε gives smaller condition numbers before and after the SABs, and "
@@ -99,7 +94,3 @@ TABLE3 = TrainingClaim(
     sections=accuracy_sections,
     epochs=EPOCHS,
 )
-
-
-def claim(options: ReproduceConfig) -> Claim:
-    return TABLE3.claim(options)

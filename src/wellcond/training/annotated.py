@@ -25,13 +25,13 @@ from wellcond.data.annotations import (
     boxes_of,
     check_boxes,
     check_mask,
-    in_order,
     mask_field,
     mask_of,
     matching,
 )  # fmt: skip
 from wellcond.data.augment.normalising import normalise
 from wellcond.data.progress import Bar, bar
+from wellcond.data.reading import in_order
 from wellcond.data.records import Record, Source
 from wellcond.evaluation import Scene
 from wellcond.training.pictures import as_evaluate
@@ -61,7 +61,7 @@ class View:
     def normalised(self, pixels: NDArray[np.uint8]) -> Tensor:
         """uint8 (…, H, W, 3) → float32 (…, 3, H, W)."""
         raw = torch.from_numpy(np.array(pixels)).movedim(-1, -3)
-        return normalise(raw if raw.ndim == 4 else raw[None], self.mean, self.std, torch.float32).reshape(raw.shape)
+        return normalise(raw if raw.ndim == 4 else raw[None], self.mean, self.std).reshape(raw.shape)
 
     def without_void(self, mask: Mask) -> Mask:
         return np.where(np.isin(mask, self.void), np.uint8(VOID), mask)

@@ -54,21 +54,12 @@ class CapturedStep:
     def metric_names(self) -> tuple[str, ...]:
         return self.step.metric_names
 
-    def __call__(
-        self,
-        inputs: Inputs,
-        *,
-        lr: float,
-        average_weight: float = 0.0,
-        stop: bool = False,
-        dry: bool = False,
-        weight_decay: float = 0.0,
-    ) -> Tensor:
-        self.step.turn(lr, average_weight, stop, dry, weight_decay)
+    def __call__(self, inputs: Inputs, **knobs: float) -> Tensor:
+        self.step.turn(**knobs)
         for name, tensor in inputs.items():
             self.inputs[name].copy_(tensor, non_blocking=True)
         self.graph.replay()
-        if not dry:
+        if not knobs.get("dry"):
             self.step.updates.refresh()  # which bases, and how many, differs from step to step: not in the graph
         return self.numbers
 

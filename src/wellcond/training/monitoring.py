@@ -5,7 +5,6 @@ That shows in the first epochs of a run without attention skips, long before its
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -28,21 +27,6 @@ def check(model: nn.Module, images: Tensor) -> None:
 def measure(model: nn.Module, images: Tensor) -> list[Row]:
     """Rows of the token sites of every block; the model is left as it was."""
     return probe(model, [images], quantities=QUANTITIES, attention=False)
-
-
-def row_json(row: Row) -> dict[str, Any]:
-    return {
-        "layer": row.layer,
-        "site": row.site,
-        "quantity": row.quantity,
-        "value": row.value,
-        "std": row.std,
-        "floor_count": row.floor_count,
-        "num_infinite": row.num_infinite,
-        "num_images": row.num_images,
-        "n": row.n,
-        "d": row.d,
-    }
 
 
 def mean_log_kappa(rows: Sequence[Row]) -> float | None:

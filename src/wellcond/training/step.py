@@ -28,7 +28,7 @@ DTYPES = {"bf16": torch.float32, "float32": torch.float32, "float64": torch.floa
 
 
 class Step:
-    """`step(inputs, lr=…, average_weight=…)` → numbers (loss, gradient norm, bad, stop, metrics…), on the device.
+    """`step(inputs, lr=…, …)`, knobs as in `turn` → numbers (loss, gradient norm, bad, stop, metrics…), on the device.
 
     `objective` is the module itself, `forward` what is called in its place (DDP, compiled), `drops` what its dropped
     paths hang on.
@@ -60,24 +60,18 @@ class Step:
         # learning rate, weight of the average, wish to stop, dry run (as if the step were bad), weight decay
         self.knobs = torch.zeros(5, dtype=knobs_dtype, device=processes.device)
 
-    def __call__(
-        self,
-        inputs: Inputs,
-        *,
-        lr: float,
-        average_weight: float = 0.0,
-        stop: bool = False,
-        dry: bool = False,
-        weight_decay: float = 0.0,
-    ) -> Tensor:
-        self.turn(lr, average_weight, stop, dry, weight_decay)
+    def __call__(self, inputs: Inputs, **knobs: float) -> Tensor:
+        self.turn(**knobs)
         numbers = self.run(inputs)
-        if not dry:
+        if not knobs.get("dry"):
             self.updates.refresh()
         return numbers
 
-    def turn(self, *values: float) -> None:
+    def turn(
+        self, *, lr: float, average_weight: float = 0.0, stop: float = 0, dry: float = 0, weight_decay: float = 0.0
+    ) -> None:
         """Set the knobs by kernels that carry the number: no copy from the host's memory, so nothing to wait for."""
+        values = lr, average_weight, stop, dry, weight_decay
         for knob, value in zip(self.knobs.unbind(), values, strict=True):
             knob.fill_(value)
 

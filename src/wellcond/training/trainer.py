@@ -4,6 +4,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -225,7 +226,7 @@ class Trainer:
             return None, None
         rows = monitoring.measure(model, images.to(DTYPES[self.config.precision]))
         for row in rows:
-            self.write("probe", self.tally.step, monitoring.row_json(row))
+            self.write("probe", self.tally.step, asdict(row))
         return monitoring.mean_log_kappa(rows), monitoring.collapse(rows)
 
     def judge(self) -> dict[str, float]:

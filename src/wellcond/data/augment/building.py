@@ -29,8 +29,6 @@ def build(
     num_classes: int,
     mean: Sequence[float],
     std: Sequence[float],
-    *,
-    dtype: torch.dtype = torch.float32,
 ) -> Augment:
     """augment(raw uint8 (B, 3, H, W), labels (B,), keys (B,), step_key ()) → (images (B, 3, h, w), targets).
 
@@ -39,7 +37,7 @@ def build(
     """
     check(config)
     policy = randaugment.parse(config.randaugment) if config.randaugment else None
-    return _Augment(config, policy, image_size, num_classes, tuple(mean), tuple(std), dtype)
+    return _Augment(config, policy, image_size, num_classes, tuple(mean), tuple(std))
 
 
 def check(config: AugmentConfig) -> None:
@@ -64,12 +62,11 @@ class _Augment:
     num_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    dtype: torch.dtype
 
     def __call__(self, raw: Tensor, labels: Tensor, keys: Tensor, step_key: Tensor) -> tuple[Tensor, Tensor]:
         config = self.config
         pixels = self.colours(self.cropped(raw, keys), keys)
-        images = normalise(pixels, self.mean, self.std, self.dtype)
+        images = normalise(pixels, self.mean, self.std)
         side = (self.image_size, self.image_size)
         if config.erase:
             boxes = erasing.draw(keys, _ERASE, side, config.erase)
@@ -80,7 +77,7 @@ class _Augment:
             images = mixing.mix(images, weights)
         if lam is None and not config.smoothing:
             return images, labels
-        return images, mixing.soft_labels(labels, self.num_classes, config.smoothing, lam, self.dtype)
+        return images, mixing.soft_labels(labels, self.num_classes, config.smoothing, lam)
 
     def cropped(self, raw: Tensor, keys: Tensor) -> Tensor:
         """uint8 of the final size, cropped and mirrored."""
@@ -117,8 +114,6 @@ def fit(raw: Tensor, image_size: int) -> Tensor:
     return raw[:, :, top : top + image_size, left : left + image_size]
 
 
-def evaluation(
-    raw: Tensor, image_size: int, mean: Sequence[float], std: Sequence[float], *, dtype: torch.dtype = torch.float32
-) -> Tensor:
+def evaluation(raw: Tensor, image_size: int, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """What a model is judged on: the centre of each picture, normalised, and nothing else."""
-    return normalise(fit(raw, image_size), mean, std, dtype)
+    return normalise(fit(raw, image_size), mean, std)

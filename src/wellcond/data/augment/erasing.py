@@ -1,14 +1,13 @@
-"""Random erasing with timm's rules: a box of 2 % to a third of the picture, filled with noise or the mean. Floor 6.
+"""Random erasing with timm's rules: a box of 2 % to a third of the picture, filled with noise. Floor 6.
 
 Zhong et al. (2017), as timm's `RandomErasing`: the aspect ratio is log-uniform in [0.3, 1/0.3]; ten tries for a box
-strictly smaller than the picture, else nothing is erased. It works on normalised pictures, so `pixel` is standard
-normal noise and `const` is 0. All tries are drawn at once and the first that fits is picked by index.
+strictly smaller than the picture, else nothing is erased. It works on normalised pictures, so the noise is standard
+normal (timm: `mode="pixel"`). All tries are drawn at once and the first that fits is picked by index.
 
 Legend: B pictures, floats (B, C, H, W); boxes (B, 4) int64: top, left, height, width.
 """
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -40,13 +39,9 @@ def draw(keys: Tensor, stream: int, side: tuple[int, int], probability: float) -
     return torch.stack([top, left, torch.where(erased, height, 0), width], 1)
 
 
-def erase(
-    images: Tensor, boxes: Tensor, keys: Tensor, stream: int, mode: Literal["pixel", "const"] = "pixel"
-) -> Tensor:
-    """The pictures with the box of each filled; the noise of `pixel` is stream `stream` + STREAMS − 1."""
+def erase(images: Tensor, boxes: Tensor, keys: Tensor, stream: int) -> Tensor:
+    """The pictures with the box of each filled; the noise is stream `stream` + STREAMS − 1."""
     inside = box_mask(boxes, (images.shape[2], images.shape[3]))[:, None]
-    if mode == "const":
-        return images.masked_fill(inside, 0.0)
     noise = normal_field(keys, stream + STREAMS - 1, tuple(images.shape[1:])).to(images.dtype)
     return torch.where(inside, noise, images)
 

@@ -55,12 +55,12 @@ def partners(values: Tensor) -> Tensor:
     return values.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
 
 
-def soft_labels(labels: Tensor, num_classes: int, smoothing: float, lam: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """(B, K): 1 − s + s/K on the class and s/K elsewhere, mixed with the partner's if `lam` is given."""
+def soft_labels(labels: Tensor, num_classes: int, smoothing: float, lam: Tensor | None) -> Tensor:
+    """(B, K) float32: 1 − s + s/K on the class and s/K elsewhere, mixed with the partner's if `lam` is given."""
     off = smoothing / num_classes
     one_hot = torch.arange(num_classes, device=labels.device) == labels[:, None]
-    own = torch.where(one_hot, 1 - smoothing + off, off).to(dtype)
-    return own if lam is None else own * lam.to(dtype) + partners(own) * (1 - lam.to(dtype))
+    own = torch.where(one_hot, 1 - smoothing + off, off).float()
+    return own if lam is None else own * lam.float() + partners(own) * (1 - lam.float())
 
 
 def cut_box(lam: Tensor, centre: tuple[Tensor, Tensor], side: tuple[int, int]) -> tuple[Tensor, Tensor]:

@@ -6,21 +6,17 @@ import torch
 from torch import Tensor
 
 
-def normalise(
-    pixels: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """uint8 (B, C, H, W) → `dtype`."""
-    centre = per_channel([255 * m for m in mean], pixels.device, dtype)
-    width = per_channel([255 * s for s in std], pixels.device, dtype)
-    return (pixels.to(dtype) - centre[:, None, None]) / width[:, None, None]
+def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """uint8 (B, C, H, W) → float32."""
+    centre = per_channel([255 * m for m in mean], pixels.device, torch.float32)
+    width = per_channel([255 * s for s in std], pixels.device, torch.float32)
+    return (pixels.float() - centre[:, None, None]) / width[:, None, None]
 
 
-def normalise_floats(
-    pixels: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """Floats in 0 … 1, (B, C, H, W) → `dtype`."""
-    centre, width = (per_channel(values, pixels.device, dtype) for values in (mean, std))
-    return (pixels.to(dtype) - centre[:, None, None]) / width[:, None, None]
+def normalise_floats(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """float32 in 0 … 1, (B, C, H, W)."""
+    centre, width = (per_channel(values, pixels.device, torch.float32) for values in (mean, std))
+    return (pixels - centre[:, None, None]) / width[:, None, None]
 
 
 def per_channel(values: Sequence[float], device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -66,9 +66,9 @@ def solarise(threshold: Tensor) -> Tensor:
     return _all_channels(torch.where(i < threshold[:, None], i, 255 - i))
 
 
-def solarise_add(amount: Tensor, threshold: int = 128) -> Tensor:
+def solarise_add(amount: Tensor) -> Tensor:
     i = entries(amount)
-    return _all_channels(torch.where(i < threshold, (i + amount[:, None]).clamp(max=255), i))
+    return _all_channels(torch.where(i < 128, (i + amount[:, None]).clamp(max=255), i))
 
 
 def _all_channels(table: Tensor) -> Tensor:

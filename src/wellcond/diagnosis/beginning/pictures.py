@@ -4,9 +4,6 @@ Blue is negative, red positive, white zero; each picture has its own scale, the 
 of the first channels, pixel for entry.
 """
 
-import base64
-import io
-
 import numpy as np
 import torch
 from PIL import Image
@@ -15,6 +12,7 @@ from torch import Tensor
 from wellcond.blocks.matrices import Matrices
 from wellcond.diagnosis.result import Thumbnail
 from wellcond.initializers.drawing import factors, near_identity
+from wellcond.report import as_png
 
 ILLUSTRATED = ((0.1, 5.0), (0.1, 0.0))
 CORNER = 96  # entries
@@ -41,8 +39,7 @@ def _picture(M: Tensor, title: str, note: str) -> Thumbnail:
     fade = np.round(255 * (1 - np.abs(share))).astype(np.uint8)
     full = np.full_like(fade, 255)
     pixels = np.where(share[..., None] >= 0, np.stack([full, fade, fade], -1), np.stack([fade, fade, full], -1))
-    buffer = io.BytesIO()
     side = len(share) * _ZOOM
-    Image.fromarray(pixels).resize((side, side), Image.Resampling.NEAREST).save(buffer, format="PNG", optimize=True)
+    picture = Image.fromarray(pixels).resize((side, side), Image.Resampling.NEAREST)
     note = f"{note}; diagonal {float(M.diagonal().mean()):.2g} on average, largest entry {top:.2g}"
-    return Thumbnail(title=title, note=note, png=base64.b64encode(buffer.getvalue()).decode())
+    return Thumbnail(title=title, note=note, png=as_png(picture))
