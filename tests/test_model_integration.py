@@ -296,18 +296,42 @@ def test_images_that_do_not_fit_are_told_with_a_remedy(family):
     """Where timm asserts, or unpacks: ValueError, in copies too; without graying the model is timm's again."""
     model = wc.gray(family.create(), "dct", 0.8)
     side = family.size
-    wrong = {
-        (2, 3, side + 1, side): (f"{side + 1}×{side}", f"to {side}×{side}"),
-        (3, side, side): (str((3, side, side)), "(batch, channels, height, width)"),
+    wrong: dict[tuple[int, ...], tuple[str, str]] = {
+        (3, side, side): (str((3, side, side)), "(batch, channels, height, width)")
     }
     if family in (VIT, SWIN):
-        wrong[2, 3, 2 * side, side] = (f"{2 * side}×{side}", f"takes {side}×{side}; resize")
+        for height in (side + 1, 2 * side):
+            wrong[2, 3, height, side] = (f"{height}×{side}", f"takes {side}×{side}; resize")
+    else:
+        wrong[2, 3, side + 1, side] = (f"{side + 1}×{side}", f"to {side}×{side}")
     for grayed in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         for shape, words in wrong.items():
             with pytest.raises(ValueError, match=".*".join(map(re.escape, words))):
                 grayed(torch.rand(shape))
     kinds = [type(module) for module in family.create().modules()]
     assert [type(module) for module in wc.ungray(model).modules()] == kinds
+
+
+@by_method
+@pytest.mark.parametrize("overlay", [False, True])
+def test_a_size_of_its_own_that_is_not_whole_patches(overlay, method):
+    """SigLIP reads 27 patches of 14 of 384 px and leaves the rest; graying had refused 384, and then 378."""
+    plain = VIT.create()
+    plain.set_input_size(img_size=(40, 55))
+    if overlay:  # no plain convolution
+        torch.nn.utils.parametrizations.weight_norm(plain.patch_embed.proj)
+    images = cases.images(2, 3, 40, 55)
+    grayed = torch.cat([images[:, :, :, :48], torch.full((2, 3, 40, 7), 9.0)], 3)
+    grayed[:, :, :32, :48] = oracle(images[:, :, :32, :48], method)
+    with torch.no_grad():
+        want, unchanged = plain(grayed), plain(images)
+        model = wc.gray(plain, method, EPSILON[method], precision="exact")
+        for net in (model, copy.deepcopy(model)):
+            assert gap(net(images), want) <= BAR < gap(unchanged, want)
+        with pytest.raises(ValueError, match="32×48, and the model takes 40×55"):
+            model(images[:, :, :32, :48])
+        before = vars(wc.ungray(model).patch_embed.proj)
+        assert torch.equal(model(images), unchanged) and not {"graying", "told"} & set(before)
 
 
 def test_a_padding_patch_embedding_still_pads():
