@@ -280,6 +280,31 @@ def test_images_that_require_gradient_are_refused(method):
 
 
 @by_method
+@pytest.mark.parametrize("what", ["model", "module", "tokens"])
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_images_differentiated_forward_are_refused(what, method):
+    """jvp and jacfwd: by SVD they had found a derivative of zero."""
+    images = square()
+    model, module = pair(method)[1], wc.TokenGraying(16, method)
+    call = {"model": model, "module": module, "tokens": lambda X: wc.gray_tokens(X, method)}[what]
+    inside = [
+        lambda: torch.func.jvp(call, (images,), (images,)),
+        lambda: torch.func.jvp(torch.vmap(lambda image: call(image[None])), (images,), (images,)),
+        lambda: torch.func.jacfwd(lambda scale: call(scale * images).sum())(torch.ones(())),
+    ]
+    for derivative in inside:
+        with pytest.raises(ValueError, match="detach"):
+            derivative()
+    weights, tangents = ({n: factor * p.detach() for n, p in model.named_parameters()} for factor in (1, 2))
+
+    def of_weights(weights):  # theirs are what graying is for
+        return torch.vmap(lambda x: torch.func.functional_call(model, weights, (x[None],)).square().sum())(images)
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert torch.func.jvp(of_weights, (weights,), (tangents,))[1].abs().min() > 0
+
+
+@by_method
 def test_bad_images_are_refused_by_the_model(method):
     _, model = pair(method, CONVMIXER)
     for images, message in [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.graying.dct import Rescale
-from wellcond.graying.tokens import check_settings, grayed
+from wellcond.graying.tokens import check_settings, grayed, is_differentiated
 
 
 def unfold_patches(images: Tensor, patch_size: int | tuple[int, int], order: str = "rows") -> Tensor:
@@ -110,7 +110,7 @@ def check_pixels(images: Tensor) -> None:
         raise ValueError(f"images have shape {tuple(images.shape)}; expected {expected}")
     if not images.is_floating_point():
         raise ValueError(f"images have dtype {images.dtype}; normalise them first, e.g. (images / 255 - mean) / std")
-    if images.requires_grad and torch.is_grad_enabled():
+    if is_differentiated(images):
         raise ValueError(
             "images require a gradient, and graying passes none on; use images.detach() or ungray the model"
         )
