@@ -253,6 +253,17 @@ def test_features_by_torch_fx(family):
         assert gap(got(images)["logits"], want(oracle(images, family=family))["logits"]) <= BAR
 
 
+def test_graying_in_front_of_a_model_by_torch_fx():
+    """The remedy for models that cannot be grayed must go wherever grayed ones go."""
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    plain, images = VIT.create(), square()
+    model = nn.Sequential(wc.TokenGraying(16, "dct", EPSILON["dct"], precision="exact"), plain)
+    with torch.no_grad():
+        got = create_feature_extractor(model, {"1.head": "logits"})(images)["logits"]
+        assert gap(got, plain(oracle(images))) <= BAR
+
+
 @by_method
 def test_ddp(method, tmp_path):
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():

@@ -5,8 +5,11 @@ order is (row, column, channel), `order="rows"`, or (channel, row, column), `ord
 SVD graying does not see the difference and DCT graying does.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from wellcond.graying.dct import Rescale
 from wellcond.graying.tokens import check_settings, grayed, is_differentiated
@@ -81,6 +84,8 @@ class TokenGraying(nn.Module):
         self.rescale: Rescale = rescale
 
     def forward(self, images: Tensor) -> Tensor:
+        if isinstance(images, Proxy):
+            return as_one_node(self, images)
         check_pixels(images)
         # the order does not change SVD graying, and (channel, row, column) moves longer runs of memory
         order = self.order if self.method == "dct" else "channels"
@@ -98,6 +103,12 @@ class TokenGraying(nn.Module):
             f"patch_size={self.patch_size}, method={self.method!r}, epsilon={self.epsilon}, rescale={self.rescale!r}, "
             f"precision={self.precision!r}, order={self.order!r}"
         )
+
+
+def as_one_node(module: Any, images: Proxy) -> Any:
+    """A module that torch.fx (`create_feature_extractor`) does not look into: graying asks more than a Proxy knows."""
+    tracer: Any = images.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (images,), {})
 
 
 def check_pixels(images: Tensor) -> None:

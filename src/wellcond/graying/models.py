@@ -15,7 +15,7 @@ from torch.fx import Proxy
 from torch.nn import functional
 
 from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct, without_autocast
-from wellcond.graying.images import TokenGraying, check_divisible, check_pixels, unfold_patches
+from wellcond.graying.images import TokenGraying, as_one_node, check_divisible, check_pixels, unfold_patches
 from wellcond.graying.tokens import grayed
 from wellcond.spectral import check_matrices
 from wellcond.subclassing import InFront, subclass
@@ -129,7 +129,7 @@ class _Grayed(_Changed):
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Proxy):
-            return _as_one_node(self, x)
+            return as_one_node(self, x)
         return super().forward(self.graying(self._pixels(x)), *args, **kwargs)  # type: ignore[misc]
 
     def _pixels(self, x: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ class _GrayedPatchConv(_Grayed):
 
     def forward(self, x: Tensor) -> Any:
         if isinstance(x, Proxy):
-            return _as_one_node(self, x)
+            return as_one_node(self, x)
         g, weight, bias = self.graying, self.weight, self.bias  # type: ignore[attr-defined]
         x = self._pixels(x)
         tokens = unfold_patches(x, g.patch_size, g.order)
@@ -171,12 +171,6 @@ def _check_channels(x: Tensor, reader: Any) -> None:
     first = reader if isinstance(reader, nn.Conv2d) else reader.proj[0][0]  # XCiT's several
     if x.shape[1] != first.in_channels:
         raise ValueError(f"images have {x.shape[1]} channels, and the model takes {first.in_channels}; give it those")
-
-
-def _as_one_node(module: Any, x: Proxy) -> Proxy:
-    """A module that torch.fx (`create_feature_extractor`) does not look into: graying asks more than a Proxy knows."""
-    tracer: Any = x.tracer
-    return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
 
 
 def _is_linear_in_patches(reader: nn.Module) -> bool:
