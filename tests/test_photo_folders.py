@@ -124,6 +124,13 @@ def test_a_picture_that_is_not_ours_is_neither_ignored_nor_written_over(folder, 
     assert main(["gray", str(folder / "a.png"), "--out", str(folder / "b.png")]) == 0  # named, so meant
 
 
+def test_a_format_that_cannot_hold_the_picture_is_told(tmp_path, capsys):
+    Image.new("RGB", (16400, 16)).save(tmp_path / "wide.png")
+    assert main(["gray", str(tmp_path / "wide.png"), "--out", str(tmp_path / "out.webp")]) == 2
+    assert "out.webp': WEBP cannot hold 16400×16 pixels" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["wide.png"]
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_pipe_is_refused_at_once(tmp_path, capsys, monkeypatch):
     os.mkfifo(tmp_path / "pipe.jpg")
