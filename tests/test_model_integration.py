@@ -253,6 +253,17 @@ def test_features_by_torch_fx(family):
         assert gap(got(images)["logits"], want(oracle(images, family=family))["logits"]) <= BAR
 
 
+def test_graying_in_front_of_a_model_by_torch_fx():
+    """The remedy for models that cannot be grayed must go wherever grayed ones go."""
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    plain, images = VIT.create(), square()
+    model = nn.Sequential(wc.TokenGraying(16, "dct", EPSILON["dct"], precision="exact"), plain)
+    with torch.no_grad():
+        got = create_feature_extractor(model, {"1.head": "logits"})(images)["logits"]
+        assert gap(got, plain(oracle(images))) <= BAR
+
+
 @by_method
 def test_ddp(method, tmp_path):
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
@@ -280,6 +291,31 @@ def test_images_that_require_gradient_are_refused(method):
 
 
 @by_method
+@pytest.mark.parametrize("what", ["model", "module", "tokens"])
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_images_differentiated_forward_are_refused(what, method):
+    """jvp and jacfwd: by SVD they had found a derivative of zero."""
+    images = square()
+    model, module = pair(method)[1], wc.TokenGraying(16, method)
+    call = {"model": model, "module": module, "tokens": lambda X: wc.gray_tokens(X, method)}[what]
+    inside = [
+        lambda: torch.func.jvp(call, (images,), (images,)),
+        lambda: torch.func.jvp(torch.vmap(lambda image: call(image[None])), (images,), (images,)),
+        lambda: torch.func.jacfwd(lambda scale: call(scale * images).sum())(torch.ones(())),
+    ]
+    for derivative in inside:
+        with pytest.raises(ValueError, match="detach"):
+            derivative()
+    weights, tangents = ({n: factor * p.detach() for n, p in model.named_parameters()} for factor in (1, 2))
+
+    def of_weights(weights):  # theirs are what graying is for
+        return torch.vmap(lambda x: torch.func.functional_call(model, weights, (x[None],)).square().sum())(images)
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert torch.func.jvp(of_weights, (weights,), (tangents,))[1].abs().min() > 0
+
+
+@by_method
 def test_bad_images_are_refused_by_the_model(method):
     _, model = pair(method, CONVMIXER)
     for images, message in [
@@ -296,18 +332,42 @@ def test_images_that_do_not_fit_are_told_with_a_remedy(family):
     """Where timm asserts, or unpacks: ValueError, in copies too; without graying the model is timm's again."""
     model = wc.gray(family.create(), "dct", 0.8)
     side = family.size
-    wrong = {
-        (2, 3, side + 1, side): (f"{side + 1}×{side}", f"to {side}×{side}"),
-        (3, side, side): (str((3, side, side)), "(batch, channels, height, width)"),
+    wrong: dict[tuple[int, ...], tuple[str, str]] = {
+        (3, side, side): (str((3, side, side)), "(batch, channels, height, width)")
     }
     if family in (VIT, SWIN):
-        wrong[2, 3, 2 * side, side] = (f"{2 * side}×{side}", f"takes {side}×{side}; resize")
+        for height in (side + 1, 2 * side):
+            wrong[2, 3, height, side] = (f"{height}×{side}", f"takes {side}×{side}; resize")
+    else:
+        wrong[2, 3, side + 1, side] = (f"{side + 1}×{side}", f"to {side}×{side}")
     for grayed in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         for shape, words in wrong.items():
             with pytest.raises(ValueError, match=".*".join(map(re.escape, words))):
                 grayed(torch.rand(shape))
     kinds = [type(module) for module in family.create().modules()]
     assert [type(module) for module in wc.ungray(model).modules()] == kinds
+
+
+@by_method
+@pytest.mark.parametrize("overlay", [False, True])
+def test_a_size_of_its_own_that_is_not_whole_patches(overlay, method):
+    """SigLIP reads 27 patches of 14 of 384 px and leaves the rest; graying had refused 384, and then 378."""
+    plain = VIT.create()
+    plain.set_input_size(img_size=(40, 55))
+    if overlay:  # no plain convolution
+        torch.nn.utils.parametrizations.weight_norm(plain.patch_embed.proj)
+    images = cases.images(2, 3, 40, 55)
+    grayed = torch.cat([images[:, :, :, :48], torch.full((2, 3, 40, 7), 9.0)], 3)
+    grayed[:, :, :32, :48] = oracle(images[:, :, :32, :48], method)
+    with torch.no_grad():
+        want, unchanged = plain(grayed), plain(images)
+        model = wc.gray(plain, method, EPSILON[method], precision="exact")
+        for net in (model, copy.deepcopy(model)):
+            assert gap(net(images), want) <= BAR < gap(unchanged, want)
+        with pytest.raises(ValueError, match="32×48, and the model takes 40×55"):
+            model(images[:, :, :32, :48])
+        before = vars(wc.ungray(model).patch_embed.proj)
+        assert torch.equal(model(images), unchanged) and not {"graying", "told"} & set(before)
 
 
 def test_a_padding_patch_embedding_still_pads():

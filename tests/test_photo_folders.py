@@ -110,6 +110,27 @@ def test_what_an_earlier_run_left_beside_a_photo_is_ignored(folder, tmp_path, ca
     assert [Path(row["image"]).name for row in rows] == ["a.png", "film-strip.png"]
 
 
+def test_a_picture_that_is_not_ours_is_neither_ignored_nor_written_over(folder, tmp_path, capsys):
+    """Only our own pictures carry our mark; a name that ends as theirs do says nothing."""
+    for name in ("a-strip.png", "b.png"):
+        shutil.copy(folder / "a.png", folder / name)
+    before, out = contents(folder), tmp_path / "out"
+    assert main(["gray", str(folder), "--out", str(out)]) == 0
+    assert {Path(row["image"]).name for row in json.loads((out / "kappa.json").read_text())} == {p.name for p in before}
+    for arguments, name in (([folder / "a.png"], "a-strip.png"), ([out, "--out", folder], "a-strip.png")):
+        assert main(["gray", *map(str, arguments)]) == 2
+        assert f"{name}' would be written over" in capsys.readouterr().err
+        assert contents(folder) == before
+    assert main(["gray", str(folder / "a.png"), "--out", str(folder / "b.png")]) == 0  # named, so meant
+
+
+def test_a_format_that_cannot_hold_the_picture_is_told(tmp_path, capsys):
+    Image.new("RGB", (16400, 16)).save(tmp_path / "wide.png")
+    assert main(["gray", str(tmp_path / "wide.png"), "--out", str(tmp_path / "out.webp")]) == 2
+    assert "out.webp': WEBP cannot hold 16400×16 pixels" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["wide.png"]
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_pipe_is_refused_at_once(tmp_path, capsys, monkeypatch):
     os.mkfifo(tmp_path / "pipe.jpg")

@@ -5,11 +5,14 @@ order is (row, column, channel), `order="rows"`, or (channel, row, column), `ord
 SVD graying does not see the difference and DCT graying does.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from wellcond.graying.dct import Rescale
-from wellcond.graying.tokens import check_settings, grayed
+from wellcond.graying.tokens import check_settings, grayed, is_differentiated
 
 
 def unfold_patches(images: Tensor, patch_size: int | tuple[int, int], order: str = "rows") -> Tensor:
@@ -81,6 +84,8 @@ class TokenGraying(nn.Module):
         self.rescale: Rescale = rescale
 
     def forward(self, images: Tensor) -> Tensor:
+        if isinstance(images, Proxy):
+            return as_one_node(self, images)
         check_pixels(images)
         # the order does not change SVD graying, and (channel, row, column) moves longer runs of memory
         order = self.order if self.method == "dct" else "channels"
@@ -100,6 +105,12 @@ class TokenGraying(nn.Module):
         )
 
 
+def as_one_node(module: Any, images: Proxy) -> Any:
+    """A module that torch.fx (`create_feature_extractor`) does not look into: graying asks more than a Proxy knows."""
+    tracer: Any = images.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (images,), {})
+
+
 def check_pixels(images: Tensor) -> None:
     expected = "(batch, channels, height, width)"
     if not isinstance(images, Tensor):
@@ -110,7 +121,7 @@ def check_pixels(images: Tensor) -> None:
         raise ValueError(f"images have shape {tuple(images.shape)}; expected {expected}")
     if not images.is_floating_point():
         raise ValueError(f"images have dtype {images.dtype}; normalise them first, e.g. (images / 255 - mean) / std")
-    if images.requires_grad and torch.is_grad_enabled():
+    if is_differentiated(images):
         raise ValueError(
             "images require a gradient, and graying passes none on; use images.detach() or ungray the model"
         )

@@ -15,7 +15,7 @@ from torch.fx import Proxy
 from torch.nn import functional
 
 from wellcond.graying.dct import Rescale, arithmetic, cosines, half_gray_dct, without_autocast
-from wellcond.graying.images import TokenGraying, check_divisible, check_pixels, unfold_patches
+from wellcond.graying.images import TokenGraying, as_one_node, check_divisible, check_pixels, unfold_patches
 from wellcond.graying.tokens import grayed
 from wellcond.spectral import check_matrices
 from wellcond.subclassing import InFront, subclass
@@ -51,6 +51,7 @@ def gray(
         timms = getattr(module, "proj", None) is reader and hasattr(module, "strict_img_size")  # timm's PatchEmbed
         if timms or (type(module).__name__ == PIT and getattr(module, "conv", None) is reader):
             module.__class__ = subclass(_Telling, type(module))
+            object.__setattr__(reader, "told", True)
     return model
 
 
@@ -63,7 +64,8 @@ def ungray(model: Model) -> Model:
             if "original" not in vars(kind):  # torch's parametrisations put a class of their own over ours
                 raise ValueError(f"the patch embedding became a {kind.__name__} after gray; undo that first")
             if isinstance(module, _Grayed):
-                object.__delattr__(module, "graying")
+                for name in ("graying", "told"):
+                    vars(module).pop(name, None)
             module.__class__ = module.original
     return model
 
@@ -107,15 +109,15 @@ class _Telling(_Changed):
         if isinstance(x, Proxy):
             return super().forward(x)  # type: ignore[misc]
         check_pixels(x)
-        size, patch = self.img_size, self.patch_size  # type: ignore[attr-defined]
-        overlapping = self.original.__name__ == PIT
-        fixed = overlapping or self.strict_img_size  # type: ignore[attr-defined]
-        # Swin v2 CR has an embedding of its own, which never pads
-        if not overlapping and not getattr(self, "dynamic_img_pad", False):
-            check_divisible(x, patch)
-        if size is not None and fixed and tuple(x.shape[2:]) != tuple(size):
-            given, taken = (f"{height}×{width}" for height, width in (x.shape[2:], size))
-            raise ValueError(f"images are {given}, and the model takes {taken}; resize them, or create it for those")
+        size = self.img_size  # type: ignore[attr-defined]
+        if size is not None and (self.original.__name__ == PIT or self.strict_img_size):  # type: ignore[attr-defined]
+            if tuple(x.shape[2:]) != tuple(size):
+                given, taken = (f"{height}×{width}" for height, width in (x.shape[2:], size))
+                raise ValueError(
+                    f"images are {given}, and the model takes {taken}; resize them, or create it for those"
+                )
+        elif not getattr(self, "dynamic_img_pad", False):  # Swin v2 CR has an embedding of its own, which never pads
+            check_divisible(x, self.patch_size)  # type: ignore[attr-defined]
         return super().forward(x)  # type: ignore[misc]
 
 
@@ -123,13 +125,19 @@ class _Grayed(_Changed):
     """Mixed into the class of the module that reads the pixels."""
 
     graying: TokenGraying
+    told = False  # whether a `_Telling` has looked at the size of the images
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         if isinstance(x, Proxy):
-            return _as_one_node(self, x)
+            return as_one_node(self, x)
+        return super().forward(self.graying(self._pixels(x)), *args, **kwargs)  # type: ignore[misc]
+
+    def _pixels(self, x: Tensor) -> Tensor:
+        """What the model reads of its images: of SigLIP's 384 px 27 patches of 14, and not the rest."""
         check_pixels(x)
         _check_channels(x, self)
-        return super().forward(self.graying(x), *args, **kwargs)  # type: ignore[misc]
+        (H, W), (p, q) = x.shape[2:], self.graying.patch_size
+        return x[..., : H // p * p, : W // q * q] if self.told and (H % p or W % q) else x
 
     def extra_repr(self) -> str:
         g = self.graying
@@ -141,10 +149,9 @@ class _GrayedPatchConv(_Grayed):
 
     def forward(self, x: Tensor) -> Any:
         if isinstance(x, Proxy):
-            return _as_one_node(self, x)
+            return as_one_node(self, x)
         g, weight, bias = self.graying, self.weight, self.bias  # type: ignore[attr-defined]
-        check_pixels(x)
-        _check_channels(x, self)
+        x = self._pixels(x)
         tokens = unfold_patches(x, g.patch_size, g.order)
         grid = (x.shape[2] // g.patch_size[0], x.shape[3] // g.patch_size[1])
         flat = (weight.permute(0, 2, 3, 1) if g.order == "rows" else weight).reshape(weight.shape[0], -1)
@@ -164,12 +171,6 @@ def _check_channels(x: Tensor, reader: Any) -> None:
     first = reader if isinstance(reader, nn.Conv2d) else reader.proj[0][0]  # XCiT's several
     if x.shape[1] != first.in_channels:
         raise ValueError(f"images have {x.shape[1]} channels, and the model takes {first.in_channels}; give it those")
-
-
-def _as_one_node(module: Any, x: Proxy) -> Proxy:
-    """A module that torch.fx (`create_feature_extractor`) does not look into: graying asks more than a Proxy knows."""
-    tracer: Any = x.tracer
-    return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
 
 
 def _is_linear_in_patches(reader: nn.Module) -> bool:

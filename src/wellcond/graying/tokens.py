@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor
+from torch.autograd import forward_ad
 
 from wellcond.graying.dct import Rescale, frobenius, gray_dct, without_autocast
 from wellcond.spectral import check_matrices, check_precision, singular_power
@@ -49,7 +51,7 @@ def grayed(X: Tensor, name: str, method: str, epsilon: float, rescale: Rescale, 
     check_settings(method, epsilon, rescale, precision)
     check_matrices(X, name)
     epsilon = float(epsilon)
-    if X.requires_grad and torch.is_grad_enabled():
+    if is_differentiated(X):
         raise ValueError(f"{name} requires a gradient, and graying passes none on; gray {name}.detach() instead")
     if (epsilon == 1 and rescale is not False) or X.numel() == 0:
         return X.clone()
@@ -57,6 +59,17 @@ def grayed(X: Tensor, name: str, method: str, epsilon: float, rescale: Rescale, 
         if method == "svd":
             return _gray_svd(X, epsilon, str(rescale), precision)
         return gray_dct(X, epsilon, rescale, precision)
+
+
+def is_differentiated(X: Tensor) -> bool:
+    """Does X ask for a gradient, backward or forward (`torch.func.jvp`)?"""
+    if X.requires_grad and torch.is_grad_enabled():
+        return True
+    if forward_ad._current_level < 0:  # nobody differentiates forward
+        return False
+    while is_batchedtensor(X):  # vmap has no rule for the next question
+        X = get_unwrapped(X)
+    return forward_ad.unpack_dual(X).tangent is not None
 
 
 @torch.library.custom_op("wellcond::gray_svd", mutates_args=())

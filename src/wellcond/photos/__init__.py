@@ -8,6 +8,7 @@ read is named, skipped and counted.
 import io
 import json
 import math
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,12 @@ def _save(image: Image.Image, path: Path) -> None:
     mark = PngInfo()
     mark.add_text("Software", SOFTWARE)
     options = {"quality": 95} if kind in ("JPEG", "WEBP") else {"pnginfo": mark} if kind == "PNG" else {}
-    image.save(buffer, format=kind, **options)
+    try:
+        image.save(buffer, format=kind, **options)
+    except (OSError, ValueError, RuntimeError, struct.error) as error:  # how Pillow's writers say 'too large'
+        raise ValueError(
+            f"{str(path)!r}: {kind} cannot hold {image.width}×{image.height} pixels ({error}); let --out end in .png"
+        ) from None
     write_bytes(path, buffer.getvalue())
 
 

@@ -46,7 +46,7 @@ def plan(config: GrayConfig) -> Plan:
     else:
         strip = config.out.with_name(f"{config.out.stem}{STRIP}.png")
         jobs = [Job(source=config.source, picture=config.out, strip=strip)]
-    _refuse_overwriting(jobs, [config.source])
+    _refuse_overwriting(jobs, named=config.out)
     return Plan(jobs=jobs)
 
 
@@ -66,7 +66,7 @@ def _plan_folder(config: GrayConfig) -> Plan:
     taken: set[Path] = set()
     sources = dict.fromkeys(p for p in outside if p not in set(leftovers))  # in order, and quick to ask
     jobs = [_job(path, out / path.relative_to(config.source).parent, taken) for path in sources]
-    _refuse_overwriting(jobs, [p for p in found if p in sources or not _is_ours(p)])
+    _refuse_overwriting(jobs)
     return Plan(jobs=jobs, skipped=skipped, leftovers=leftovers)
 
 
@@ -79,7 +79,8 @@ def _leftovers(paths: Iterable[Path]) -> list[Path]:
     """a-grayed.png and a-strip.png beside a photo a: what `wellcond gray a.jpg` left there."""
     photos = {p.with_suffix("") for p in paths}
     ends = (f"{GRAYED}.png", f"{STRIP}.png")
-    return [p for p in paths for end in ends if p.name.endswith(end) and Path(str(p).removesuffix(end)) in photos]
+    beside = (p for p in paths for end in ends if p.name.endswith(end) and Path(str(p).removesuffix(end)) in photos)
+    return [p for p in beside if _is_ours(p)]
 
 
 def _is_ours(path: Path) -> bool:
@@ -90,11 +91,13 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def _refuse_overwriting(jobs: Iterable[Job], photos: Iterable[Path]) -> None:
-    protected = {p.resolve() for p in photos}
+def _refuse_overwriting(jobs: list[Job], named: Path | None = None) -> None:
+    """ValueError where a picture is in the way that is not ours, unless the user has `named` it."""
+    sources = {job.source.resolve() for job in jobs}
     for job in jobs:
         for written in (job.picture, job.strip):
-            if written.resolve() in protected:
+            in_the_way = written != named and written.exists() and not _is_ours(written)
+            if in_the_way or written.resolve() in sources:
                 raise ValueError(f"{str(written)!r} would be written over a photo; choose another name with --out")
 
 
