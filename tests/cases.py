@@ -12,8 +12,6 @@ import torch
 from PIL import Image
 from pyarrow import parquet
 
-from wellcond.data.procedural import procedural
-
 SHAPES = {"n<d": (12, 40), "n=d": (24, 24), "n>d": (50, 16), "n=1": (1, 17), "d=1": (17, 1)}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -81,11 +79,6 @@ def images(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> to
     if field.size:
         field = (field - field.mean((1, 2, 3), keepdims=True)) / field.std((1, 2, 3), keepdims=True)
     return torch.from_numpy(field + 0.2).to(dtype)
-
-
-def drawn(count: int, *, size: int) -> np.ndarray:
-    """The first procedural pictures as one array (count, S, S, 3)."""
-    return np.stack([procedural(index, size=size).image for index in range(count)])
 
 
 def constant_images(B: int, H: int, W: int) -> torch.Tensor:

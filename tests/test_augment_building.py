@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import drawn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from wellcond.config import AugmentConfig
 from wellcond.data import randomness
 from wellcond.data.augment import build, erasing, evaluation
+from wellcond.data.procedural import images as drawn
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FULL = AugmentConfig(

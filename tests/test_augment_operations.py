@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.v2.functional as tv
-from cases import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
@@ -14,6 +13,7 @@ from timm.data.mixup import cutmix_bbox_and_lam, mixup_target
 from wellcond.data.augment import crops, enhancing, erasing, flips, jitter, mixing, normalising, randaugment, resampling
 from wellcond.data.augment.layers import statistics
 from wellcond.data.augment.rounding import product
+from wellcond.data.procedural import images as drawn
 
 FILL = (124, 116, 104)
 BILINEAR = Image.Resampling.BILINEAR

@@ -179,7 +179,8 @@ def test_no_host_synchronisation(method, precision):
     X, images = photo_like().cuda(), cases.images(8, 3, 224, 224).cuda()
     module = wc.TokenGraying(16, method, EPSILON[method], precision=precision)
     for _ in range(3):
-        wc.gray_tokens(X, method, EPSILON[method], precision=precision), module(images)
+        wc.gray_tokens(X, method, EPSILON[method], precision=precision)
+        module(images)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:

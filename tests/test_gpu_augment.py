@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from cases import drawn
 
 from wellcond.config import AugmentConfig
 from wellcond.data import randomness
@@ -10,6 +9,7 @@ from wellcond.data.augment import build, jitter, layers, randaugment, resampling
 from wellcond.data.cache import open_cache
 from wellcond.data.feeds import Resident, Streamed
 from wellcond.data.generated import GeneratedSource
+from wellcond.data.procedural import images as drawn
 from wellcond.data.sampling import Sampling, permutation
 
 pytestmark = pytest.mark.gpu

@@ -57,7 +57,8 @@ def test_compiled_dct_is_one_graph(family, backend):
     images = square(family)
     with torch.no_grad():
         assert gap(compiled(images), plain(oracle(images, family=family))) <= MODEL_FAST
-    plain.train(), model.train()
+    for trained in (plain, model):
+        trained.train()
     for logits in (compiled(images), plain(oracle(images, family=family))):
         nn.functional.cross_entropy(logits, torch.tensor([0, 3, 1])).backward()
     assert_same_gradients(model, plain, 10 * MODEL_FAST)

@@ -5,17 +5,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from cases import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wellcond.data.procedural import CLASSES, procedural
+from wellcond.data.procedural import CLASSES, images, procedural
 
 GOLDEN = "ea050e6364ec01d2a7d411745a34476dea071caa98fcafdcb1233284cd8f8e19"
 
 
 def test_same_bits_as_ever():
-    digest = hashlib.sha256(drawn(20, size=64).tobytes()).hexdigest()
+    digest = hashlib.sha256(images(20, size=64).tobytes()).hexdigest()
     assert digest == GOLDEN
 
 

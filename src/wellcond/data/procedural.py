@@ -70,6 +70,14 @@ def procedural(index: int, *, size: int = 224, seed: int = 0) -> Procedural:
     return Procedural(image=image, label=label, mask=mask, box=_bounding_box(mask))
 
 
+def images(count: int, *, size: int = 224, seed: int = 0) -> NDArray[np.uint8]:
+    """The first `count` pictures as one array (count, S, S, 3): what the examples begin with."""
+    pixels = np.empty((count, size, size, 3), np.uint8)
+    for index in range(count):
+        pixels[index] = procedural(index, size=size, seed=seed).image
+    return pixels
+
+
 def _rotated_grid(size: int, centre: Array, angle: float) -> tuple[Array, Array]:
     """Coordinates of pixel centres in the shape's own frame."""
     line = (2 * np.arange(size) + 1) / size - 1
