@@ -128,17 +128,18 @@ def test_to_json_refuses_what_is_no_config():
 
 @st.composite
 def train_configs(draw):
-    size = draw(st.integers(1, 64))
+    size, method = draw(st.integers(1, 64)), draw(st.sampled_from(["none", "svd", "dct"]))
+    patches = st.integers(1, 32).filter(lambda patch: method == "none" or size % patch == 0)
     scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.text() | st.floats(allow_nan=False, width=32)
     model = ModelConfig(
         name=draw(st.text(min_size=1)),
         image_size=size,
-        patch_size=draw(st.none() | st.integers(1, 32)),
+        patch_size=draw(st.none() | patches),
         num_classes=draw(st.integers(1, 1000)),
         options=tuple(draw(st.dictionaries(st.text(), scalars, max_size=3)).items()),
         attention="linear",
         k=draw(st.none() | st.floats(0.5, 64)),
-        graying=GrayingConfig(method=draw(st.sampled_from(["none", "svd", "dct"])), rescale="contrast"),
+        graying=GrayingConfig(method=method, rescale="contrast"),
     )
     low = draw(st.floats(0.01, 1))
     data = DataConfig(
@@ -235,6 +236,10 @@ def _leaves(config, prefix=""):
         (lambda: dataclasses.replace(DATA, std=(1e-300, 1.0, 1.0)), ["data.std is (1e-300", "1e-6 or more"]),
         (lambda: ReproduceConfig(claim="asa-kappa", seeds=0), ["seeds is 0", "1 or more"]),
         (lambda: ReproduceConfig(claim="asa-kappa", seeds=10**11), ["seeds is 100000000000", "1000 or fewer"]),
+        (
+            lambda: dataclasses.replace(MODEL, patch_size=5, graying=GrayingConfig(method="dct")),
+            ["model.image_size is 32", "patches of 5", "for example 30"],
+        ),
         (lambda: GrayingConfig(epsilon=0), ["graying.epsilon is 0"]),
         (lambda: GrayingConfig(epsilon=0.7), ["graying.epsilon is 0.7", "method is none", "dct or svd"]),
     ],

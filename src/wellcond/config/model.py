@@ -114,6 +114,12 @@ class ModelConfig:
         check_at_least("model.image_size", self.image_size, 1, example=224)
         if self.patch_size is not None:
             check_at_least("model.patch_size", self.patch_size, 1, example=16)
+            if self.graying.method != "none" and self.image_size % self.patch_size:
+                whole = max(1, round(self.image_size / self.patch_size)) * self.patch_size
+                raise ValueError(
+                    f"model.image_size is {self.image_size}, which patches of {self.patch_size} do not divide, and the "
+                    f"rest would not be grayed; choose a multiple, for example {whole}, or another model.patch_size"
+                )
         check_at_least("model.num_classes", self.num_classes, 0, example=10)
         check_within("model.drop_path", self.drop_path, 0, 1, brackets="[)", example=0.1)
         check_within("model.anneal_skips", self.anneal_skips, 0, 1, example=0.5)
