@@ -203,6 +203,12 @@ def test_another_treatment_fits_with_a_warning(pretrained, tmp_path):
         train(finetuned(pretrained, cut_mlp_skips=True), tmp_path / "run", open_supply=TensorSupply)
 
 
+def test_an_initialization_gives_way_to_the_weights_with_a_warning(pretrained, tmp_path):
+    asked = {"cut_attention_skips": True, "cut_mlp_skips": True, "init": InitConfig(method="skipless")}
+    with pytest.warns(UserWarning, match="model.init.method is 'default' there, 'skipless' here; its weights"):
+        train(finetuned(pretrained, **asked), tmp_path / "run", open_supply=TensorSupply)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

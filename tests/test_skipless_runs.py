@@ -197,11 +197,24 @@ def test_a_skipless_model_warns_once_of_weights_with_skips(tmp_path):
     assert warned(wc.cut_skips(vit(), attention=False), wc.cut_skips(vit(), mlp=False).state_dict())
 
 
-def test_no_warning_where_nothing_is_lost_or_known(tmp_path):
+def test_it_warns_once_too_of_weights_that_do_not_say(tmp_path):
+    safetensors.torch.save_file(vit().state_dict(), tmp_path / "plain.safetensors")
+    for state in (dict(vit().state_dict()), safetensors.torch.load_file(tmp_path / "plain.safetensors")):
+        (message,) = warned(wc.cut_skips(vit()), state)
+        assert "do not say whether they are of a model with its attention and mlp skips" in message
+        assert not warned(vit(), state)
+
+
+def test_a_run_without_skips_loads_without_a_warning(straight):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wc.load(straight)
+
+
+def test_no_warning_where_nothing_is_lost(tmp_path):
     cut = wc.cut_skips(vit())
     torch.save(cut.state_dict(), tmp_path / "cut.pt")
     assert not warned(wc.cut_skips(vit()), torch.load(tmp_path / "cut.pt", weights_only=True))
-    assert not warned(cut, dict(vit().state_dict())), "a plain dict does not say where it comes from"
     assert not warned(vit(), cut.state_dict()) and not warned(wc.restore_skips(cut), vit().state_dict())
     assert list(wc.cut_skips(vit()).state_dict()) == list(vit().state_dict())
 

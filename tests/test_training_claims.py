@@ -672,3 +672,15 @@ def test_seeds_share_compiled_code_and_variants_do_not(monkeypatch):
         runner._keep_compiled(own)
         seen.append(own)
     assert resets == [0, 3, 3 + training_runs.MANY, 9]
+
+
+@pytest.mark.parametrize("name", ["asa-fig6", "asa-table2", "cts-table1"])
+def test_a_finished_claim_keeps_its_order_without_the_pictures(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pictures, "find", lambda *_, **__: None)
+    ours = Path(__file__).parents[1] / "results" / f"{name}.json"
+    shutil.copy(ours, tmp_path)
+    assert main(["reproduce", name, "--out", str(tmp_path)]) == 0
+    before, after = (json.loads(path.read_text()) for path in (ours, tmp_path / ours.name))
+    for part in ("verdict", "rows", "runs"):
+        assert after[part] == before[part]
+    assert before["verdict"] in " ".join(capsys.readouterr().out.split())

@@ -3,10 +3,13 @@
 Always Skip Attention (arXiv 2505.01996) cuts the skip of the attention or of the MLP to show what it carries; Cutting
 the Skip (2510.00345) trains without both; decayed identity shortcuts (2404.10947) let the gain fall with depth.
 Gains are plain attributes of the blocks, not part of the state dict: checkpoints move both ways, and whoever loads one
-cuts again. `load_state_dict` warns once where a model without skips is given the state dict of one with them.
+cuts again. `load_state_dict` warns once where a model without skips is given the state dict of one with them, or one
+that does not say: torch keeps it in a state dict's metadata, which safetensors and a plain dict have not.
 """
 
 import math
+from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -99,6 +102,13 @@ def share_gain(model: Model, gain: Tensor, attention: bool = True, mlp: bool = T
             if asked and _has(block, name):
                 setattr(block, f"{name}_gain", gain)
     return model
+
+
+def load_own(model: nn.Module, tensors: Mapping[str, Tensor], strict: bool = True) -> None:
+    """`load_state_dict` of tensors that are known to be of a model with the same skips: nothing is warned of."""
+    own: Any = OrderedDict(tensors)
+    own._metadata = getattr(model.state_dict(), "_metadata", {})
+    model.load_state_dict(own, strict=strict)
 
 
 def _number(name: str, value: Any) -> float:

@@ -20,6 +20,16 @@ from wellcond.subclassing import InFront, subclass
 SITES = ("sab_in", "sab_out", "sab_sum", "ffn_out", "ffn_sum")
 Sink = Callable[[str, Tensor], None]
 
+_WITH = (
+    "these weights are of a model with {skips}, and are loaded into one without them; it will not compute what they "
+    "were trained for. restore_skips(model), or train it anew from init_skipless_"
+)
+_UNSAID = (
+    "these weights do not say whether they are of a model with {skips}, and are loaded into one without them. If they "
+    "are, restore_skips(model), or train it anew from init_skipless_; if not, all is well. What torch.save writes of a "
+    "state dict says so itself"
+)
+
 
 def add_skip(x: Tensor, branch: Tensor, gain: float | Tensor, branch_first: bool = False) -> Tensor:
     """gain · x + branch. At 1 the sum of the original, bit for bit; at 0 x takes no part, so there is no 0·inf.
@@ -122,16 +132,13 @@ class Adapted(InFront, nn.Module):
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Tensors without torch's metadata (safetensors, a plain dict) may be of either kind: no warning then."""
+        """Tensors without torch's metadata (safetensors, a plain dict) may be of either kind, and are called that."""
         before = local_metadata.get("gains", {})
         lost = [gain for gain in self.gains if getattr(self, gain) == 0.0 and before.get(gain, 1.0) != 0.0]
-        if self._tells and "version" in local_metadata and lost:
+        if self._tells and lost:
             names = " and ".join(gain.removesuffix("_gain") for gain in lost)
-            warnings.warn(
-                f"these weights are of a model with its {names} skips, and are loaded into one without them; it will "
-                "not compute what they were trained for. restore_skips(model), or train it anew from init_skipless_",
-                stacklevel=2,
-            )
+            said = _WITH if "version" in local_metadata else _UNSAID
+            warnings.warn(said.format(skips=f"its {names} skips"), stacklevel=2)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -80,6 +80,7 @@ class TrainingClaim:
             judge=self.judge,
             sections=self.sections,
             device=device,
+            order=tuple(self.experiments),
             left_out=f"Left out, for the pictures are not given: {', '.join(missing)}." if missing else "",
             admit=runner.admit,
             identity=lambda variant: identity(self.config(variant, options)),

@@ -11,6 +11,7 @@ from torch import nn
 
 from wellcond.config import ModelConfig, changed_fields
 from wellcond.runs import Run
+from wellcond.skips import load_own
 from wellcond.training.loading import config_of, load
 
 TOP = ("head.", "norm.", "fc_norm.")
@@ -21,32 +22,36 @@ FITS_ANYWAY = (
     "cut_mlp_skips",
     "activation",
     "graying",
-)  # no weight hangs on it
-OWN = ("num_classes", "drop_path", "init")  # of the run that starts
+    "init",
+)  # no shape hangs on it
+OWN = ("num_classes", "drop_path")  # of the run that starts
 
 
 def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
     """Fill the model with the backbone of the run `source`; ValueError, and the model untouched, where it does not fit.
 
-    A run of another treatment (skips, attention, graying) fits; a warning says so once.
+    A run of another treatment (skips, attention, graying) fits; a warning says so once, and also that an initialization
+    that was asked for gives way to the run's weights.
     """
     if not Run(source).exists():
         raise ValueError(f"pretrained is {source!r}, which is no run; train it first, or name another")
     theirs, ours = load(source).state_dict(), model.state_dict()
     changed = changed_fields(config_of(Run(source)).model, config)
-    changed = {name: pair for name, pair in changed.items() if not name.startswith(OWN)}
+    own = OWN if config.init.method != "default" else (*OWN, "init")  # the default asks for nothing
+    changed = {name: pair for name, pair in changed.items() if not name.startswith(own)}
+    shapes = {name: pair for name, pair in changed.items() if not name.startswith(FITS_ANYWAY)}
     body = [name for name in {**ours, **theirs} if not name.startswith(TOP)]
     wrong = [n for n in body if n not in ours or n not in theirs or ours[n].shape != theirs[n].shape]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ValueError(
-            f"pretrained {source!r} does not fit this model at {wrong[0]}{more}: {_said(changed)}; make them alike, or "
+            f"pretrained {source!r} does not fit this model at {wrong[0]}{more}: {_said(shapes)}; make them alike, or "
             "name another run"
         )
-    if other := {name: pair for name, pair in changed.items() if name.startswith(FITS_ANYWAY)}:
+    if other := {name: pair for name, pair in changed.items() if name not in shapes}:
         warnings.warn(f"pretrained {source!r} was another model: {_said(other)}; its weights are taken", stacklevel=2)
     shared = {n: t for n, t in theirs.items() if n in ours and not n.startswith("head.") and t.shape == ours[n].shape}
-    model.load_state_dict({**ours, **shared})
+    load_own(model, {**ours, **shared})
 
 
 def _said(changed: dict[str, tuple[Any, Any]]) -> str:

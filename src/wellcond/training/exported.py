@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from wellcond.config import ExportConfig, from_json
+from wellcond.skips import load_own
 from wellcond.training.annealing import set_gain
 from wellcond.training.models import build_model
 from wellcond.training.step import DTYPES
@@ -50,5 +51,5 @@ def load_exported(folder: Path) -> nn.Module:
             raise ValueError(f"{str(path)!r} does not fit {EXPORT} beside it at {name!r}; push the run again")
     if config.skip_gain:
         set_gain(model, config.model, config.skip_gain)
-    model.load_state_dict(weights)
+    load_own(model, weights)
     return model.eval()

@@ -6,6 +6,7 @@ from torch import nn
 
 from wellcond.config import TrainConfig, from_json
 from wellcond.runs import CONFIG, Run
+from wellcond.skips import load_own
 from wellcond.training import checkpoints
 from wellcond.training.annealing import set_gain
 from wellcond.training.exported import is_exported, load_exported
@@ -67,5 +68,5 @@ def load(run: Path | str, *, average: bool | None = None, student: bool = False)
     check_names(file, model.state_dict(), {name: t for name, t in weights.items() if name in model.state_dict()})
     if gain := checkpoints.read_state(path).get("skip_gain"):  # of a run that was stopped before it was 0
         set_gain(model, config.model, gain)
-    model.load_state_dict(weights, strict=False)
+    load_own(model, weights, strict=False)
     return model.eval()

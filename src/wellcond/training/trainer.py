@@ -16,6 +16,7 @@ from wellcond.evaluation.losses import sum_losses
 from wellcond.objectives import build_objective
 from wellcond.optim import WeightAverage, average_weight, build_updates, learning_rate, weight_decay
 from wellcond.runs import METRICS, TIMINGS, Log, Run
+from wellcond.skips import load_own
 from wellcond.training import checkpoints, monitoring
 from wellcond.training.adopting import adopt_
 from wellcond.training.along import Along, headlines
@@ -247,7 +248,7 @@ class Trainer:
             model = build_model(self.config.model, initialized=False).to(DTYPES[self.config.precision])
             if gain is not None:
                 set_gain(model, self.config.model, gain)
-            model.load_state_dict(tensors)
+            load_own(model, tensors)
         return model
 
     # checkpoints
