@@ -34,7 +34,7 @@ LEAVES = {  # verb → what is new or changed after it
     "evaluate": "runs/*/evaluation.json",
     "report": "**/report.html",
     "push": "runs/*/hub/README.md",
-    "reproduce": "results/*.json",
+    "reproduce": "*/*-*.json",  # in results/ or the --out of the page
 }
 
 
