@@ -54,6 +54,25 @@ def test_a_batch_is_what_its_matrices_are(threads: int, shape: tuple[int, ...], 
     assert error < (1e-2 if dtype == torch.bfloat16 else precise)
 
 
+@needs_team
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(99, 8, 8), (100, 8, 8), (3000, 4, 16), (40, 30, 13), (2, 3, 70, 16)])
+def test_many_small_matrices_are_shared_out_from_some_count_on(
+    threads: int, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = matrices(*shape, dtype=dtype)
+    counts, parts = [], team.parts
+    monkeypatch.setattr(team, "parts", lambda *given: counts.append(len(parts(*given))) or parts(*given))
+    found = wc.singular_values(X)
+    shared = X[..., 0, 0].numel() * min(shape[-2:]) ** 2 >= 6400
+    assert counts == ([threads] if shared else []), "the others are numpy's"
+    np.testing.assert_allclose(found, np.linalg.svd(X.double().numpy(), compute_uv=False), rtol=1e-6, atol=0)
+    mapped = wc.spectral_map(X, torch.sqrt)
+    U, sigma, Vh = np.linalg.svd(X.double().numpy(), full_matrices=False)
+    expected = (U * np.sqrt(sigma)[..., None, :]) @ Vh
+    assert np.linalg.norm(mapped.numpy() - expected) <= (1e-10 if dtype == torch.float64 else 1e-5) * np.linalg.norm(expected)
+
+
 def test_the_same_without_the_library(threads: int, without_library: None) -> None:
     X = matrices(6, 64, 192, dtype=torch.float64)
     np.testing.assert_allclose(wc.condition_number(X), np.linalg.cond(X.numpy()), rtol=1e-10)

@@ -173,7 +173,8 @@ def _check_mapped(sigma: Values, kept: Values, values: Values, X: Tensor) -> Non
         return
     every = values.ravel()
     with np.errstate(over="ignore"):
-        if math.isfinite(every.dot(every)):  # the usual case, in one pass
+        squares = every.dot(every) if isinstance(every, Tensor) else arithmetic.sum_of_squares(every)
+        if math.isfinite(squares):  # the usual case, in one pass
             return
     wrong = kept & ~_module(sigma).isfinite(values)
     if wrong.any():

@@ -1,7 +1,7 @@
 """The same few operations by torch and by numpy, whose calls cost less than torch's.
 
 On a GPU that is nothing. But LAPACK decomposes a 17 × 48 matrix so quickly that the calls around it count: there numpy
-does the whole work, however many there are. Of larger matrices on the CPU torch does the products and the
+does the whole work, if there are few. Of larger matrices on the CPU, and of many, torch does the products and the
 decompositions, those of a batch side by side (`team.py`), and numpy the rest, formulas on a few singular values.
 
 Formulas on singular values are written once, with `xp` for whichever of the two modules holds them.
@@ -27,7 +27,6 @@ _SIDE = 24  # of an eigenproblem
 _PRODUCTS = 1 << 18  # of numbers, in a product of matrices
 _DOT = 10_000  # entries of a dot product
 _FEW = 1 << 14  # entries of so few matrices that torch's calls cost more than such waiting
-_WORTH = 1 << 20  # n · d · m of a batch from which on its SVD is worth several threads
 _WIDE = 1 << 22  # n · d · m of one wide matrix from which on Xᵀ is quicker with several threads, too
 
 
@@ -49,9 +48,10 @@ def of(X: Tensor) -> Arithmetic:
     """The quickest arithmetic for X (…, n, d)."""
     if X.device.type != "cpu" or not eigen.is_plain(X):
         return TORCH
-    *_, n, d = X.shape
+    *batch, n, d = X.shape
     m = min(n, d)
-    return NUMPY if n * d * m <= _PRODUCTS and (m <= _SIDE or X.numel() <= _FEW) else BOTH
+    small = n * d * m <= _PRODUCTS and (m <= _SIDE or X.numel() <= _FEW)
+    return NUMPY if small and not team.worth(math.prod(batch), m) else BOTH
 
 
 def _choose(condition: bool, this: float, other: float) -> float:
@@ -112,7 +112,7 @@ def _each(decompose: Callable[[Tensor], Any], X: Tensor) -> tuple[list[Any], boo
     is large and very wide: every other one is decomposed as torch does it.
     """
     n, d = X.shape[-2:]
-    parts = team.parts(X, _WORTH)
+    parts = team.parts(X)
     turned = n < d if len(parts) > 1 else d >= 2.5 * n and n * n * d >= _WIDE
     return team.each(decompose, [part.mT for part in parts] if turned else parts), turned
 
@@ -158,16 +158,16 @@ def _small_rows(X: Tensor) -> tuple[np.ndarray, float]:
     if X.dtype == torch.float64:
         rows = _numbers(X)
         with np.errstate(over="ignore"):
-            squares = _squares(rows.ravel())
+            squares = sum_of_squares(rows.ravel())
     else:
         rows = _numbers(X if X.dtype == torch.float32 else X.float()).astype(np.float64)
-        squares = _squares(rows.ravel())
+        squares = sum_of_squares(rows.ravel())
     if not math.isfinite(squares) and not np.isfinite(rows).all():
         raise not_finite("X")
     return rows, squares
 
 
-def _squares(entries: np.ndarray) -> float:
+def sum_of_squares(entries: np.ndarray) -> float:
     return float(entries.dot(entries) if entries.size <= _DOT else np.square(entries).sum())
 
 

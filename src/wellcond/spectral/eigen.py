@@ -32,7 +32,6 @@ _LOWER, _VALUES, _VECTORS = 0, 0, 1
 _MAX_WORKSPACE = 1 << 30  # bytes; larger batches are solved in chunks
 _TOLERANCE = 1e3  # in units of eps, times √n; a healthy solve stays far below
 _MAX_BATCH = 16_384  # matrices in one call
-_WORTH = 3 << 19  # n³ of a batch from which on LAPACK's work is worth several threads
 
 _lock = threading.Lock()  # a cuSOLVER handle serves one thread at a time
 _handles: dict[torch.device, tuple[ctypes.c_void_p, ctypes.c_void_p]] = {}
@@ -122,7 +121,7 @@ def _by_torch(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
 def _by_lapack(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     """Matrices of a batch side by side; without vectors a small one is quicker in one thread even if it is alone."""
     *batch, n, _ = A.shape
-    parts = team.parts(A.reshape(math.prod(batch), n, n), _WORTH)
+    parts = team.parts(A.reshape(math.prod(batch), n, n))
     if not vectors:
         values = team.joined(team.each(torch.linalg.eigvalsh, parts, alone=n <= team.FOR_ONE))
         return values.reshape(*batch, n), None

@@ -22,6 +22,7 @@ from torch import Tensor
 
 Found = TypeVar("Found")
 FOR_ONE = 192  # up to so many rows or columns LAPACK's own threads are worth little
+_WORTH = 6400  # m² of all matrices, m = min(n, d), from which on several threads save more than they cost: some 0.2 ms
 _Callback = ctypes.CFUNCTYPE(None)  # GOMP_parallel passes a pointer, which nobody reads
 
 
@@ -30,16 +31,15 @@ def size() -> int:
     return torch.get_num_threads() if _library() is not None else 1
 
 
-def parts(X: Tensor, worth: int) -> list[Tensor]:
-    """Matrices X (B, n, d) cut for `each`, if their n · d · min(n, d) add up to `worth`.
+def worth(B: int, m: int) -> bool:
+    """Are B matrices with m = min(n, d) better shared out? Large ones, fewer than threads, are left to all together."""
+    return B > 1 and B * m * m >= _WORTH and size() > 1 and (m <= FOR_ONE or size() <= B)
 
-    Large ones, fewer than threads, are better left to all threads together.
-    """
+
+def parts(X: Tensor) -> list[Tensor]:
+    """Matrices X (B, n, d) cut for `each`, if that is worth it."""
     B, n, d = X.shape
-    m = min(n, d)
-    if B == 1 or B * n * d * m < worth or (m > FOR_ONE and size() > B):
-        return [X]
-    return list(X.chunk(size()))
+    return list(X.chunk(size())) if worth(B, min(n, d)) else [X]
 
 
 def each(work: Callable[[Tensor], Found], parts: list[Tensor], alone: bool = False) -> list[Found]:
