@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,6 +208,10 @@ def test_an_initialization_gives_way_to_the_weights_with_a_warning(pretrained, t
     asked = {"cut_attention_skips": True, "cut_mlp_skips": True, "init": InitConfig(method="skipless")}
     with pytest.warns(UserWarning, match="model.init.method is 'default' there, 'skipless' here; its weights"):
         train(finetuned(pretrained, **asked), tmp_path / "run", open_supply=TensorSupply)
+    with warnings.catch_warnings(record=True) as caught:  # and from a run that began and was cut alike there is nothing
+        warnings.simplefilter("always")
+        train(finetuned(tmp_path / "run", **asked), tmp_path / "again", open_supply=TensorSupply)
+    assert not [str(w.message) for w in caught if "weights" in str(w.message)]
 
 
 @pytest.mark.parametrize(

@@ -205,12 +205,6 @@ def test_it_warns_once_too_of_weights_that_do_not_say(tmp_path):
         assert not warned(vit(), state)
 
 
-def test_a_run_without_skips_loads_without_a_warning(straight):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        wc.load(straight)
-
-
 def test_no_warning_where_nothing_is_lost(tmp_path):
     cut = wc.cut_skips(vit())
     torch.save(cut.state_dict(), tmp_path / "cut.pt")

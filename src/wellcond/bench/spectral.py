@@ -6,7 +6,7 @@
     limits     the first two where the CPU can win little, so without a bar: one large float32 matrix that is nearly
                square, a few so small that calls cost more than LAPACK, and float64, whose SVD is torch's
 
-256 token matrices of 197 × 768; on the CPU also 8 matrices of each of several shapes, and single ones.
+256 token matrices of 197 × 768; on the CPU also 8 matrices of each of several shapes, many tiny and single ones.
 """
 
 from typing import Any
@@ -19,10 +19,12 @@ from .variants import ERROR_BARS
 PARTS = ["condition", "map", "eigen", "limits"]
 SEED = 0
 CPU_SHAPES = [(64, 192), (196, 768), (257, 192), (197, 768), (256, 48)]
+CPU_MANY = [(300, (16, 48)), (1000, (4, 12))]  # tiny ones, shared out between threads
 CPU_SINGLE = [(197, 192), (17, 48)]  # the hard cases for a Gram matrix: one matrix, nearly square, tiny
 LIMITS_FLOAT32 = [(1, (785, 768)), (4, (16, 48)), (1, (16, 48)), (1, (4, 12))]
 LIMITS_FLOAT64 = [
-    (8, (197, 768)), (8, (64, 192)), (8, (257, 192)), (1, (197, 768)), (1, (197, 192)), (1, (65, 192)), (1, (17, 48)),
+    *CPU_MANY, (8, (197, 768)), (8, (64, 192)), (8, (257, 192)),
+    (1, (197, 768)), (1, (197, 192)), (1, (65, 192)), (1, (17, 48)),
 ]  # fmt: skip
 MANY = (256, (197, 768))
 OURS = {"ours": True}
@@ -86,7 +88,7 @@ def _sizes(part: str, config: BenchConfig) -> list[tuple[int, tuple[int, int]]]:
     if part == "limits":
         return LIMITS_FLOAT32 + LIMITS_FLOAT64
     if config.device == "cpu":
-        few = [(8, shape) for shape in CPU_SHAPES] + [(1, shape) for shape in CPU_SINGLE]
+        few = [(8, shape) for shape in CPU_SHAPES] + CPU_MANY + [(1, shape) for shape in CPU_SINGLE]
         return few if part == "eigen" else [*few, MANY]
     return [(256, (196, 768)), (1024, (64, 192))] if part == "eigen" else [MANY]
 

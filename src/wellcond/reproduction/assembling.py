@@ -134,9 +134,8 @@ def _measured(
 
 
 def _sorted(claim: Claim, runs: Runs) -> list[Run]:
-    """By seed, then as the claim lists its variants, with or without their pictures here; strangers after them."""
-    known = dict.fromkeys((*claim.order, *claim.variants, *claim.quick_variants))
-    order = {variant: i for i, variant in enumerate(known)}
+    """By seed, then as the claim lists its variants; those of a file that it does not list come after them."""
+    order = {variant: i for i, variant in enumerate(claim.order or claim.variants)}
     return [runs[key] for key in sorted(runs, key=lambda key: (key[1], order.get(key[0], len(order)), key[0]))]
 
 

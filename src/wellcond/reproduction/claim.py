@@ -55,7 +55,7 @@ class Claim:
     images: str = "procedural"
     origin: dict[str, Any] = field(default_factory=dict)  # commit, hardware, … of numbers that are only read
     # claims that train
-    order: tuple[str, ...] = ()  # of all variants, those whose pictures are not here, too; else `variants` has it
+    order: tuple[str, ...] = ()  # all variants, where `variants` are only those whose pictures are here
     left_out: str = ""  # what cannot be measured here, and why
     admit: Callable[[str, Sequence[Run]], None] | None = None  # ValueError where a run would not belong to these
     identity: Callable[[str], str] | None = None  # of a variant's config: claims share runs of the same one

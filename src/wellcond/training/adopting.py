@@ -22,9 +22,8 @@ FITS_ANYWAY = (
     "cut_mlp_skips",
     "activation",
     "graying",
-    "init",
-)  # no shape hangs on it
-OWN = ("num_classes", "drop_path")  # of the run that starts
+)  # no weight hangs on it
+OWN = ("num_classes", "drop_path", "init")  # of the run that starts
 
 
 def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
@@ -37,19 +36,20 @@ def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
         raise ValueError(f"pretrained is {source!r}, which is no run; train it first, or name another")
     theirs, ours = load(source).state_dict(), model.state_dict()
     changed = changed_fields(config_of(Run(source)).model, config)
-    own = OWN if config.init.method != "default" else (*OWN, "init")  # the default asks for nothing
-    changed = {name: pair for name, pair in changed.items() if not name.startswith(own)}
-    shapes = {name: pair for name, pair in changed.items() if not name.startswith(FITS_ANYWAY)}
+    initialized = ("init",) if config.init.method != "default" else ()
+    treatment = {name: pair for name, pair in changed.items() if name.startswith((*FITS_ANYWAY, *initialized))}
+    form = {name: pair for name, pair in changed.items() if not name.startswith((*FITS_ANYWAY, *OWN))}
     body = [name for name in {**ours, **theirs} if not name.startswith(TOP)]
     wrong = [n for n in body if n not in ours or n not in theirs or ours[n].shape != theirs[n].shape]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ValueError(
-            f"pretrained {source!r} does not fit this model at {wrong[0]}{more}: {_said(shapes)}; make them alike, or "
+            f"pretrained {source!r} does not fit this model at {wrong[0]}{more}: {_said(form)}; make them alike, or "
             "name another run"
         )
-    if other := {name: pair for name, pair in changed.items() if name not in shapes}:
-        warnings.warn(f"pretrained {source!r} was another model: {_said(other)}; its weights are taken", stacklevel=2)
+    if treatment:
+        told = f"pretrained {source!r} was another model: {_said(treatment)}; its weights are taken"
+        warnings.warn(told, stacklevel=2)
     shared = {n: t for n, t in theirs.items() if n in ours and not n.startswith("head.") and t.shape == ours[n].shape}
     load_own(model, {**ours, **shared})
 
