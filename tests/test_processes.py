@@ -90,6 +90,16 @@ def test_two_processes_equal_one_with_the_whole_batch(parallel, alone, tmp_path)
             np.testing.assert_allclose(two[name].numpy(), one[name].numpy(), rtol=0, atol=1e-10, err_msg=name)
 
 
+def test_two_processes_equal_one_with_muon_too(tmp_path):
+    config = replace(FLOAT64, optim=OptimConfig(name="muon", lr=3e-3))
+    run(config, tmp_path / "one")
+    assert finish(start(replace(config, parallel="ddp"), tmp_path / "two", world_size=2)) == [0, 0]
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert one.keys() == two.keys()
+    for name in one:
+        np.testing.assert_allclose(two[name].numpy(), one[name].numpy(), rtol=0, atol=1e-10, err_msg=name)
+
+
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_bad_batch_of_one_process_is_skipped_by_both(parallel, tmp_path):
     """The sample is NaN on one of the ranks; both skip its step, and the weights stay those of one process."""
