@@ -1,7 +1,11 @@
 """Every Triton kernel is compiled to machine code of the GPUs that it is for; that needs no GPU.
 
 What a kernel computes is tested elsewhere, on GPUs and by Triton's interpreter, which takes what its compiler refuses.
+A run on a GPU resumes to the same bits because nothing is summed in the order in which programs happen to come: that
+stands in the machine code, too.
 """
+
+import re
 
 import pytest
 
@@ -17,15 +21,22 @@ from wellcond.training.short_attention import LAUNCH, MOST, WIDTHS, tiles  # noq
 
 CAPABILITIES = (80, 90, 100)  # A100; H100, H200; B200
 BATCH = {"stride_b": "i32"}
+ATOMIC = re.compile(r"\b(?:atom|red)\.\S*?\.(\w+)\s")  # an instruction ends in its type
 STRIDES = dict.fromkeys(["a_batch", "a_row", "b_batch", "c_batch", "c_row", "d_batch", "d_row"], "i32")
 
 
 def compiled(kernel, types: dict[str, str], constants: dict[str, int], capability: int, **options) -> bytes:
-    """The machine code of `kernel`; `types` are those of its arguments in order, but for the constants."""
+    """The machine code of `kernel`; `types` are those of its arguments in order, but for the constants.
+
+    Programs may add to the same number in memory only where that is an integer, whose sum has no order.
+    """
     signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
     assert {name for name, kind in signature.items() if kind == "constexpr"} == set(constants)
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs={})
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm["cubin"]
+    found = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm
+    sums = ATOMIC.findall(found["ptx"])
+    assert all(kind in {"s32", "u32", "s64", "u64"} for kind in sums), sums
+    return found["cubin"]
 
 
 @pytest.fixture(autouse=True)

@@ -654,7 +654,9 @@ def test_step_time_reads_the_benchmark(tmp_path, capsys):
     assert row["value"] == pytest.approx(svd["ratio"], rel=1e-4) and row["interval"] == svd["ratio_ci"]
     assert row["verdict"] == "costs less" and len(content["runs"]) == 2
     assert all("gpu" in run["hardware"] for run in [content, *content["runs"]])
-    assert content["commit"] == bench["parts"]["a-cuda"]["commit"] and "gpu_minutes" not in content
+    assert content["commit"] == bench["parts"]["a-cuda"]["commit"]
+    of_steps = [r for r in bench["rows"] if (r["part"], r["device"]) in {("a", "cuda"), ("b", "cuda")}]
+    assert content["gpu_minutes"] == pytest.approx(sum(sum(r["samples_ms"]) for r in of_steps) / 6e4, abs=0.06)
 
 
 def test_statistics_without_values():

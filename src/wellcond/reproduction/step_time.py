@@ -34,14 +34,15 @@ def read(out: Path) -> dict[str, Any]:
 
 def measured(bench: dict[str, Any], variant: str) -> dict[str, Any]:
     part = bench["parts"][PARTS[variant]]
+    of_part = [row for row in bench["rows"] if (row["part"], row["device"]) == (part["part"], part["device"])]
     found = {}
     for method, name in NAMES.items():
-        of_part = [row for row in bench["rows"] if (row["part"], row["device"]) == (part["part"], part["device"])]
         row = next(row for row in of_part if row["name"] == name)
         found[method] = {"ratio": row["ratio"], "interval": row["ratio_ci"]}
         found[method] |= {"alone": row.get("ratio_to_ungrayed"), "alone_interval": row.get("ratio_to_ungrayed_ci")}
     origin = {name: part[name] for name in ("commit", "hardware", "date")}
-    return {**origin, "seconds": 0.0, "ratios": found}
+    seconds = round(sum(sum(row["samples_ms"]) for row in of_part) / 1e3, 1)
+    return {**origin, "seconds": seconds, "ratios": found}
 
 
 def judge(runs: Sequence[Run]) -> Judgement:
@@ -84,7 +85,8 @@ def claim(options: ReproduceConfig) -> Claim:
             "Step times of compiled training steps on one GPU, interleaved, medians with 95 % intervals, from "
             f"`wellcond bench graying`. DCT: reproduced if the interval lies under {CHEAP:g}. SVD: does it cost less "
             "than in the paper, as much, or more? The plain step is timm's; ours computes the patch embedding another "
-            "way, which is faster by itself, so the ratio to ours without graying is given, too."
+            "way, which is faster by itself, so the ratio to ours without graying is given, too. The GPU-minutes are "
+            "those of the timed steps; what came before them, such as compiling, the benchmark does not keep."
         ),
         scaled_down="A step instead of 300 epochs.",
         variants=variants,
