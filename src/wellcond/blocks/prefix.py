@@ -1,7 +1,7 @@
 """How many of the first tokens that a block sees are no patches: class, distillation and register tokens.
 
-A block's family may say it (CaiT's class token joins after the first stage), else the model's `num_prefix_tokens`; the
-models of `ELSEWHERE` keep it under a name of their own.
+A block's family may say it (CaiT's class token joins after the first stage), else a rule of `ELSEWHERE`, else the
+model's `num_prefix_tokens`, which counts for all blocks.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,10 @@ from wellcond.blocks.adapted import Adapted
 
 ELSEWHERE: dict[str, Callable[[Any, int], int]] = {  # model, layer → number; by name, as in adapting.REFUSED
     "timm.models.pit.PoolingVisionTransformer": lambda model, layer: model.num_tokens,
-    "timm.models.convit.ConVit": lambda model, layer: int(layer >= model.local_up_to_layer),  # joins that late
+    # joins that late; newer versions of timm may have taken it away
+    "timm.models.convit.ConVit": lambda model, layer: int(
+        model.cls_token is not None and layer >= model.local_up_to_layer
+    ),
 }
 
 
@@ -23,9 +26,9 @@ def num_prefixes(model: nn.Module, blocks: list[Adapted]) -> list[int | None]:
     said = next(((m, rule) for m in model.modules() if (rule := _rule(m))), None)
 
     def number(layer: int) -> int | None:
-        if own is not None:
-            return int(own.num_prefix_tokens)
-        return None if said is None else said[1](said[0], layer)
+        if said is not None:
+            return said[1](said[0], layer)
+        return None if own is None else int(own.num_prefix_tokens)
 
     return [number(layer) if block.num_prefix is None else block.num_prefix for layer, block in enumerate(blocks)]
 

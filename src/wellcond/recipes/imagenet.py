@@ -59,7 +59,7 @@ def imagenet_vit_b(*, epochs: int = 300, batch_size: int = 1024) -> TrainConfig:
     variants  --model.graying.method dct --model.graying.epsilon 0.95 (.97 … .85),
               --model.graying.method svd --model.graying.epsilon 0.7 (.9 … .5)
     hardware  8 GPUs, or fewer with --accumulate; FOLDER has train/ and val/, or train-*.parquet and val-*.parquet
-    time      not measured
+    time      asa-table1: 1.1 GPU-minutes of one H200 (results/asa-table1.json), single steps; 300 epochs: not measured
     expected  not measured
     paper     81.0/95.3, with DCT .95 81.3/95.4; SVD .7 81.4; days of training 0.723, DCT 0.732, SVD 4.552
     """
