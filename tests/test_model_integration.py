@@ -405,6 +405,23 @@ def test_gradients_of_each_image_by_vmap(dtype, bar, method):
 
 
 @by_method
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")
+def test_linearized_in_the_weights(method):
+    """`torch.func.linearize` records the model, graying and all."""
+    plain, model = pair(method)
+    weights, images = dict(plain.named_parameters()), square()
+
+    def change(net, images):
+        def call(weights):
+            return torch.func.functional_call(net, weights, (images,))
+
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return torch.func.linearize(call, weights)[1](weights)
+
+    assert gap(change(model, images), change(plain, oracle(images, method))) <= BAR
+
+
+@by_method
 @pytest.mark.parametrize("size", [24, 128])  # products, and FFTs for the 1024 patches of 4 px
 def test_fake_tensors_leave_nothing_behind(size, method):
     graying = wc.TokenGraying(4, method, EPSILON[method])

@@ -324,6 +324,20 @@ def test_numbers_inside_vmap(name, dtype):
         assert unknown.tolist() == [False, False, True, False, False, False]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", [*FUNCTIONS, "spectral_map"])
+def test_numbers_in_a_recorded_graph(name, dtype):
+    """It computes for other matrices, too: a number that Python had read would stand in it for good."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    first, other = torch.randn(2, 3, 6, 9, dtype=dtype)
+
+    def measure(X: torch.Tensor) -> torch.Tensor:
+        return wc.spectral_map(X, torch.sqrt) if name == "spectral_map" else getattr(wc, name)(X)
+
+    torch.testing.assert_close(make_fx(measure)(first)(other), measure(other))
+
+
 @pytest.mark.parametrize("shape", [(0, 6, 4), (1, 6, 4), (6, 4), (2, 0, 4, 6)], ids=str)
 def test_spectral_map_of_odd_batches(shape):
     X = torch.randn(*shape)

@@ -95,7 +95,7 @@ def all_finite(X: Tensor) -> bool:
 
 def is_readable(X: Tensor) -> bool:
     """May Python ask for numbers of X? Not while it is traced, nor for fake tensors, nor inside vmap."""
-    if torch.compiler.is_compiling() or isinstance(X, FakeTensor):
+    if torch.compiler.is_compiling() or isinstance(X, FakeTensor) or _is_recorded():
         return False
     wrapped = torch._C._are_functorch_transforms_active()  # a cheap question; the next is not
     while wrapped and is_functorch_wrapped_tensor(X):  # grad inside vmap wraps what vmap has wrapped
@@ -109,7 +109,13 @@ def is_plain(X: Tensor) -> bool:
     """Does X hold its numbers itself? Tensors of tracing and wrapping libraries may not, nor does X.conj().imag."""
     if type(X) not in (Tensor, torch.nn.Parameter) or X.is_neg() or torch.compiler.is_compiling():
         return False
-    return not torch._C._are_functorch_transforms_active()  # the wrappers of torch.func are of type Tensor, too
+    # the wrappers of torch.func are of type Tensor, too
+    return not torch._C._are_functorch_transforms_active() and not _is_recorded()
+
+
+def _is_recorded() -> bool:
+    """Inside `make_fx` (`torch.func.linearize`), which keeps operations and no numbers?"""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def _by_torch(A: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
