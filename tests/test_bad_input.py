@@ -136,6 +136,15 @@ class TestImages:
         with pytest.raises(ValueError, match=said):
             wc.TokenGraying(4, method)(images)
 
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+    @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+    def test_nested(self, method, layout):
+        model = wc.gray(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1), method)
+        images = torch.nested.nested_tensor([torch.zeros(3, 32, 32)] * 2, layout=layout)
+        for look in (wc.TokenGraying(4, method), model):
+            with pytest.raises(ValueError, match="images are nested; pass those of one size stacked"):
+                look(images)
+
     def test_channels_that_the_model_does_not_take(self, method):
         model = wc.gray(timm.create_model("vit_tiny_patch16_224", img_size=32, depth=1), method)
         with pytest.raises(ValueError, match="images have 1 channels, and the model takes 3"):

@@ -115,6 +115,8 @@ def check_pixels(images: Tensor) -> None:
     expected = "(batch, channels, height, width)"
     if not isinstance(images, Tensor):
         raise ValueError(f"images are a {type(images).__name__}; pass a torch.Tensor {expected}")
+    if images.is_nested:  # its shape cannot be asked for
+        raise ValueError("images are nested; pass those of one size stacked, or one by one")
     if images.layout is not torch.strided:
         raise ValueError(f"images are {images.layout}; pass images.to_dense()")
     if images.ndim != 4 or not images.shape[1]:
