@@ -77,6 +77,7 @@ REFUSED = {  # name: a word of the reason besides the class
     "maxvit_pico_rw_256": "(?i)patch|embedding|stem|convol",
     "levit_128s": "(?i)patch|embedding|stem|convol",
     "mobilevit_xxs": "(?i)patch|embedding|stem|convol",
+    "tnt_s_patch16_224": "no patch embedding that gray knows; put TokenGraying",  # it has one, of two sizes of patches
     "visformer_tiny": "convolutional stem",  # these two also have patch embeddings, of the stem's features
     "nextvit_small": "convolutional stem",
 }

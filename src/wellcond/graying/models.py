@@ -38,7 +38,8 @@ def gray(
     The settings are those of `gray_tokens` and `TokenGraying`; the default precision is "fast", as for training. The
     patches are those of the stride of the patch embedding, also where its convolution overlaps (PVT v2). Parameters
     and state-dict keys stay as they are, so checkpoints move both ways. A second call replaces the settings.
-    timm's `set_input_size(patch_size=…)` builds a new patch embedding: gray again after it.
+    timm's `set_input_size(patch_size=…)` builds a new patch embedding: gray again after it. An adapter (LoRA) put
+    around the convolution that reads the pixels afterwards sees them ungrayed: leave that convolution out.
     """
     _check_module(model)
     reader, patch_size = _pixel_reader(model)
@@ -202,8 +203,10 @@ def _pixel_reader(model: nn.Module) -> tuple[nn.Module, tuple[int, int]]:
     if embed is None or convs:  # Visformer and NextViT have both: their embeddings read the stem's features
         if len(convs) == 1 and _is_patchwise(convs[0]):  # ConvMixer, MLP-Mixer
             return convs[0], convs[0].stride  # type: ignore[return-value]
-        what = "a convolutional stem, which mixes pixels across patches," if stem is not None else "no patch embedding"
-        raise ValueError(f"{name} has {what} and so no raw patch tokens to gray; {_REMEDY}")
+        if stem is None:  # NaFlexViT, TNT and torchvision's have others
+            raise ValueError(f"{name} has no patch embedding that gray knows; {_REMEDY}")
+        mixes = "a convolutional stem, which mixes pixels across patches"
+        raise ValueError(f"{name} has {mixes}, and so no raw patch tokens to gray; {_REMEDY}")
     paths = [path for path, _ in model.named_modules() if path.rsplit(".", 1)[-1] in names]
     if len(paths) > 1:  # a student and its teacher: only one of them would be grayed
         raise ValueError(f"{name} has {len(paths)} patch embeddings ({', '.join(paths)}); gray each model by itself")
