@@ -1,6 +1,7 @@
 """`gray(model)` equals the plain model fed with images that the oracle grayed, for every family."""
 
 import copy
+import functools
 
 import cases
 import pytest
@@ -212,6 +213,23 @@ def test_models_without_a_patch_embedding_are_refused(name):
 def test_things_that_are_no_vision_model_are_refused():
     with pytest.raises(ValueError, match="Linear"):
         wc.gray(torch.nn.Linear(4, 4))
+
+
+@by_method
+def test_a_forward_put_over_the_patch_embedding(method):
+    """As accelerate's hooks do. Under it graying would be without effect, and `ungray`, too."""
+    model, images = VIT.create(), images_for(VIT)
+    reader = model.patch_embed.proj
+    reader.forward = functools.partial(type(reader).forward, reader)
+    with pytest.raises(ValueError, match="has a forward of its own"):
+        wc.gray(model, method, 0.6)
+    del reader.forward
+    wc.gray(model, method, 0.6)
+    want, before = model(images), reader.forward
+    reader.forward = lambda x: before(x)  # after graying it is none of our business
+    assert gap(model(images), want) == 0
+    with pytest.raises(ValueError, match="has a forward of its own"):
+        wc.ungray(model)
 
 
 def test_two_models_in_one_are_refused():

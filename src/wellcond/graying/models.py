@@ -44,6 +44,7 @@ def gray(
     _check_module(model)
     reader, patch_size = _pixel_reader(model)
     graying = TokenGraying(patch_size, method, epsilon, rescale=rescale, precision=precision, order=order)
+    _check_forward(reader)
     ungray(model)
     reader.__class__ = subclass(_GrayedPatchConv if _is_linear_in_patches(reader) else _Grayed, type(reader))
     # not a submodule: the model's own tree of modules stays what it was
@@ -65,6 +66,7 @@ def ungray(model: Model) -> Model:
             if "original" not in vars(kind):  # torch's parametrisations put a class of their own over ours
                 raise ValueError(f"the patch embedding became a {kind.__name__} after gray; undo that first")
             if isinstance(module, _Grayed):
+                _check_forward(module)
                 for name in ("graying", "told"):
                     vars(module).pop(name, None)
             module.__class__ = module.original
@@ -74,6 +76,14 @@ def ungray(model: Model) -> Model:
 def _check_module(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise ValueError(f"model is a {type(model).__name__}; pass a module, e.g. timm.create_model({str(model)!r})")
+
+
+def _check_forward(reader: nn.Module) -> None:
+    """A forward of the object itself hides that of its class: graying would have no effect, and no end."""
+    if "forward" in vars(reader):
+        raise ValueError(
+            "the patch embedding has a forward of its own, as accelerate's hooks put there; take it away first"
+        )
 
 
 def patch_size_of(model: nn.Module) -> tuple[int, int]:
