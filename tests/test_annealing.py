@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from training_cases import TensorSupply, power_cut, resumes_to_the_bit, run, tiny
+from training_cases import TensorSupply, power_cut, resumes_to_the_bit, run, tiny, without_labels
 
 import wellcond as wc
 from wellcond.blocks import adapted_blocks
@@ -65,6 +65,22 @@ def test_every_step_and_every_evaluation_has_its_gain(tmp_path, monkeypatch):
     for name, step, (gain,) in seen:
         assert gain == pytest.approx(gain_after(step, 0.6), abs=1e-12), (name, step)
     assert {gain for _, step, (gain,) in seen if step >= 9} == {0.0}
+
+
+def test_a_teacher_loses_its_skips_with_its_student(tmp_path, monkeypatch):
+    """It is the student's average, and would be another function with the same weights."""
+    seen, own = [], trainer.Trainer.advance
+
+    def advance(self, *words):
+        found = own(self, *words)
+        seen.append([gains_of(self.objective.get_submodule(name)) for name in ("model", "teacher.model")])
+        return found
+
+    monkeypatch.setattr(trainer.Trainer, "advance", advance)
+    dino = without_labels("dino")
+    run(replace(dino, model=replace(annealed().model, num_classes=0)), tmp_path / "run")
+    assert all(student == teacher for student, teacher in seen)
+    assert {1.0} in [teacher for _, teacher in seen] and {0.0} in [teacher for _, teacher in seen]
 
 
 def test_the_end_is_a_model_without_skips(tmp_path):

@@ -74,6 +74,9 @@ class DINO(Objective):
         self.teacher.eval()
         return self
 
+    def backbones(self) -> list[nn.Module]:
+        return [self.model, self.teacher.model]
+
     def forward(self, images: Tensor, crops: Tensor) -> Any:
         features = [_features(self.model, images)]
         if crops.shape[1]:

@@ -16,6 +16,10 @@ class Objective(nn.Module):
 
     model: nn.Module
 
+    def backbones(self) -> list[nn.Module]:
+        """The model, and copies that must stay the same function of their weights."""
+        return [self.model]
+
     def numbers(self, step: int, *, steps_per_epoch: int, epochs: int) -> dict[str, float]:
         """Schedules of its own, pure functions of the step: the values of 0-d buffers of these names in this step."""
         return {}

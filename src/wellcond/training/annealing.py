@@ -8,18 +8,20 @@ import torch
 from torch import nn
 
 from wellcond.config import ModelConfig
+from wellcond.objectives import Objective
 from wellcond.optim.schedules import skip_gain
 from wellcond.skips import set_gains, share_gain
 
 
 class Annealing:
-    """One tensor on the device that all skips read; `turn(step)` writes the gain after `step` steps into it."""
+    """One tensor that all skips read, a teacher's too; `turn(step)` writes the gain after `step` steps into it."""
 
-    def __init__(self, model: nn.Module, config: ModelConfig, num_steps: int, device: torch.device) -> None:
+    def __init__(self, objective: Objective, config: ModelConfig, num_steps: int, device: torch.device) -> None:
         self.share, self.num_steps = config.anneal_skips, num_steps
         dtype = torch.float32 if device.type == "cuda" else torch.float64
         self.gain = torch.ones((), dtype=dtype, device=device)
-        share_gain(model, self.gain, attention=config.cut_attention_skips, mlp=config.cut_mlp_skips)
+        for model in objective.backbones():
+            share_gain(model, self.gain, attention=config.cut_attention_skips, mlp=config.cut_mlp_skips)
 
     def at(self, step: int) -> float:
         return skip_gain(step, num_steps=self.num_steps, share=self.share)

@@ -62,7 +62,7 @@ class Trainer:
             shorten_(self.objective, processes.device, asked=config.short_attention == "on")
         self.annealing = None
         if config.model.anneal_skips:
-            self.annealing = Annealing(model, config.model, self.num_steps, processes.device)
+            self.annealing = Annealing(self.objective, config.model, self.num_steps, processes.device)
         self.drops = Drops(self.objective)
         called = distribute(self.objective, processes, config.parallel)
         products = "tf32" if config.precision == "bf16" else "float32"
