@@ -222,6 +222,10 @@ def test_an_initialization_gives_way_to_the_weights_with_a_warning(pretrained, t
             {"options": (("embed_dim", 16), ("depth", 1), ("num_heads", 2))},
             r"at blocks.1.norm1.weight and 11 more: .*'depth', 2",
         ),
+        (
+            {"options": (("embed_dim", 16), ("depth", 2), ("num_heads", 4))},
+            r"at the heads of attention: .*\('num_heads', 2\)\) there, .*\('num_heads', 4\)\) here",
+        ),
     ],
 )
 def test_a_run_that_does_not_fit_is_refused(changes, words, pretrained, tmp_path):

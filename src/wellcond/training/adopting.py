@@ -34,13 +34,16 @@ def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
     """
     if not Run(source).exists():
         raise ValueError(f"pretrained is {source!r}, which is no run; train it first, or name another")
-    theirs, ours = load(source).state_dict(), model.state_dict()
+    other = load(source)
+    theirs, ours = other.state_dict(), model.state_dict()
     changed = changed_fields(config_of(Run(source)).model, config)
     initialized = ("init",) if config.init.method != "default" else ()
     treatment = {name: pair for name, pair in changed.items() if name.startswith((*FITS_ANYWAY, *initialized))}
     form = {name: pair for name, pair in changed.items() if not name.startswith((*FITS_ANYWAY, *OWN))}
     body = [name for name in {**ours, **theirs} if not name.startswith(TOP)]
     wrong = [n for n in body if n not in ours or n not in theirs or ours[n].shape != theirs[n].shape]
+    if not wrong and _heads(other) != _heads(model):  # the same weights, cut into heads elsewhere
+        wrong = ["the heads of attention"]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ValueError(
@@ -52,6 +55,10 @@ def adopt_(model: nn.Module, source: str, config: ModelConfig) -> None:
         warnings.warn(told, stacklevel=2)
     shared = {n: t for n, t in theirs.items() if n in ours and not n.startswith("head.") and t.shape == ours[n].shape}
     load_own(model, {**ours, **shared})
+
+
+def _heads(model: nn.Module) -> list[Any]:
+    return [module.num_heads for module in model.modules() if hasattr(module, "num_heads")]
 
 
 def _said(changed: dict[str, tuple[Any, Any]]) -> str:
