@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -595,6 +596,19 @@ def test_the_precision_of_products_is_put_back():
 def test_what_makes_no_sense_is_named(options, words):
     with pytest.raises(ValueError, match=words):
         SOAP([nn.Parameter(torch.zeros(2))], **options)
+
+
+def test_options_of_all_groups_are_no_groups_own():
+    """They would not be heeded there."""
+    group = {"params": [nn.Parameter(torch.zeros(2, 3))], "max_precondition_dim": 0}
+    with pytest.raises(ValueError, match="a parameter group has max_precondition_dim, which all groups share"):
+        SOAP([group])
+
+
+def test_numbers_of_numpy_give_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SOAP([nn.Parameter(torch.zeros(2))], lr=np.float32(1e-3), betas=(np.float16(0.5), 0.9))
 
 
 def test_a_model_that_was_moved_since_is_told():

@@ -1,6 +1,6 @@
 """The optimizer that torch sees: parameter groups, whose turn it is, state."""
 
-import sys
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from wellcond.blocks.depth import as_number
 from wellcond.optim.soap.beside import Beside
 from wellcond.optim.soap.layout import Layout
 from wellcond.optim.soap.renewing import Place, renew_
@@ -19,7 +20,7 @@ from wellcond.optim.soap.sharing import Sharing
 from wellcond.optim.soap.stacks import matmul_precision
 from wellcond.optim.soap.turns import is_due
 
-_LARGEST = sys.float_info.max  # whole numbers go on beyond, and are none that a step could be multiplied with
+OF_ALL = ("max_precondition_dim", "refresh", "stagger", "products", "process_group", "overlap")
 
 
 class SOAP(Optimizer):
@@ -256,9 +257,9 @@ def _check_settings(group: dict[str, Any]) -> None:
         value = group[name]
         if name == "lr" and isinstance(value, Tensor) and value.numel() == 1:
             value = value.item() if value.device.type == "cpu" else 0.0  # the device is not asked for its value
-        if not _is_number(value, 0, _LARGEST):
+        if not _is_number(value, 0, math.inf):
             raise ValueError(f"{name} is {value!r}; choose 0 or more, for example {example}")
-    if not _is_number(group["eps"], 0, _LARGEST) or not group["eps"]:  # 0/0 where there is no gradient yet
+    if not _is_number(group["eps"], 0, math.inf) or not group["eps"]:  # 0/0 where there is no gradient yet
         raise ValueError(f"eps is {group['eps']!r}; choose a positive number, for example 1e-8")
     betas, frequency = group["betas"], group["precondition_frequency"]
     if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(_is_number(beta, 0, 1) for beta in betas):
@@ -268,13 +269,14 @@ def _check_settings(group: dict[str, Any]) -> None:
 
 
 def _is_number(value: Any, low: float, high: float) -> bool:
-    """In [low, high)? True is none."""
-    kind = type(value)
-    return issubclass(kind, Real) and kind is not bool and low <= value < high
+    """In [low, high)? True is none, nor a whole number beyond float's."""
+    return isinstance(value, Real) and low <= as_number(value) < high
 
 
 def _check_group(group: dict[str, Any]) -> None:
     _check_settings(group)
+    if given := [name for name in OF_ALL if name in group]:
+        raise ValueError(f"a parameter group has {given[0]}, which all groups share; give it to SOAP itself")
     for p in group["params"]:
         if isinstance(p, DTensor):
             raise ValueError(
