@@ -281,11 +281,16 @@ def place(runs, tmp_path_factory) -> Path:
     write_voc(folder / "voc")
     other = folder / "voc" / "SegmentationClass" / "2012_000004.png"
     Image.fromarray(np.zeros((9, 7), np.uint8)).save(other)
+    write_voc(folder / "shrunk")
+    path = folder / "shrunk" / "Annotations" / "2012_000005.xml"
+    path.write_text(path.read_text().replace("<xmax>", "<xmax>9").replace("<xmin>", "<xmin>9"))
     write_voc(folder / "tiny")
     for path in (folder / "tiny" / "JPEGImages").iterdir():
         Image.fromarray(np.zeros((6, 40, 3), np.uint8)).save(path)
     for path in (folder / "tiny" / "SegmentationClass").iterdir():
         Image.fromarray(np.zeros((6, 40), np.uint8)).save(path)
+    for path in (folder / "tiny" / "Annotations").iterdir():
+        path.write_text("<annotation></annotation>")
     write_ade20k(folder / "ade")
     more = folder / "ade" / "annotations" / "validation" / "ADE_00000004.png"
     Image.fromarray(np.full((40, 40), 200, np.uint8)).save(more)
@@ -314,6 +319,7 @@ BAD = {
     "no keys": ("mixer", ["--with", "discovery"], ["no attention keys", "depthwise convolution"]),
     "smaller than a patch": ("plain", ["--with", "discovery", "--data", "tiny"], ["40 × 6", "patch of 8 × 8"]),
     "boxes that are sizes": ("plain", ["--with", "discovery", "--data", "sized"], ["--boxes sizes"]),
+    "boxes of a larger picture": ("plain", ["--with", "discovery", "--data", "shrunk"], ["2012_000005", "outside the"]),
     "no such object": ("plain", ["--with", "discovery", "--foreground", "77"], ["none of 12 masks", "foreground"]),
     "no such layer": ("plain", ["--with", "knn", "--layers", "7"], ["layer 7", "0 … 2"]),
     "layers of words": ("plain", ["--with", "knn", "--layers", "first"], ["layers is first"]),

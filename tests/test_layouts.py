@@ -1,6 +1,7 @@
 """Readers of VOC, COCO, COCO 20k, COCO-Stuff and ADE20K on miniature copies; masks and boxes of every source."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,26 @@ def test_fingerprints_follow_the_files(tmp_path):
     assert fingerprint(opened(root)) != before
 
 
+def test_hidden_files_are_no_pictures(tmp_path):
+    """macOS leaves ._NAME beside NAME on disks of another kind."""
+    coco, ade = write_coco(tmp_path / "coco"), write_ade20k(tmp_path / "ade")
+    for root, folder in ((coco, "train2014"), (ade, "images/training")):
+        count = len(opened(root, "train"))
+        (root / folder / "._000000001000.jpg").write_bytes(b"Mac OS X")
+        assert len(opened(root, "train")) == count
+
+
+def test_coco_boxes_in_words_are_numbers_all_the_same(tmp_path):
+    root = write_coco(tmp_path)
+    path = root / "annotations" / "instances_train2014.json"
+    content = json.loads(path.read_text())
+    before = [boxes.tolist() for _, boxes, _ in known(opened(root, "train"))]
+    for one in content["annotations"]:
+        one["bbox"] = [str(number) for number in one["bbox"]]
+    path.write_text(json.dumps(content))
+    assert [boxes.tolist() for _, boxes, _ in known(opened(root, "train"))] == before
+
+
 def test_mistakes_name_the_file(tmp_path):
     root = write_voc(tmp_path / "voc")
     (root / "Annotations" / "2012_000005.xml").write_text("<annotation>")
@@ -233,8 +254,10 @@ def test_boxes_beside_the_picture_or_in_shares_of_it():
     check_boxes(np.zeros((0, 4)), pixels, "a")
     with pytest.raises(ValueError, match=r"a box of a is \[0\.1, 0\.1, 0\.6, 1\.0\], shares of .*; give .* pixels"):
         check_boxes(np.array([[0.1, 0.1, 0.6, 1.0]]), pixels, "a")
-    with pytest.raises(ValueError, match=r"outside the picture of 20 × 10 px"):
-        check_boxes(np.array([[30.0, 1, 40, 3]]), pixels, "a")
+    check_boxes(np.array([[0.1, 0.1, 0.6, 1.0]]), pixels, "a", in_pixels=True)
+    for known in (False, True):
+        with pytest.raises(ValueError, match=r"outside the picture of 20 × 10 px"):
+            check_boxes(np.array([[30.0, 1, 40, 3]]), pixels, "a", in_pixels=known)
 
 
 def test_numbers_that_are_none():

@@ -606,9 +606,10 @@ def test_options_of_all_groups_are_no_groups_own():
 
 
 def test_numbers_of_numpy_give_no_warning():
+    options: dict[str, Any] = {"lr": np.float32(1e-3), "betas": (np.float16(0.5), 0.9)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        SOAP([nn.Parameter(torch.zeros(2))], lr=np.float32(1e-3), betas=(np.float16(0.5), 0.9))
+        SOAP([nn.Parameter(torch.zeros(2))], **options)
 
 
 def test_a_model_that_was_moved_since_is_told():

@@ -27,7 +27,7 @@ def refuse_whole(folder: Path) -> None:
 
 def open_half(root: Path, half: str) -> LaidOut:
     name = NAMES[half]
-    pictures = sorted((root / "images" / name).glob("*.jpg"))
+    pictures = sorted((root / "images" / name).glob("[!.]*.jpg"))
     masks = root / "annotations" / name
     return LaidOut(
         f"ade20k:{name}",

@@ -114,10 +114,13 @@ def _array(value: Any) -> NDArray[Any]:
         return np.array(None)
 
 
-def check_boxes(boxes: NDArray[np.float64], pixels: NDArray[np.uint8], name: str) -> None:
-    """ValueError if a box lies beside its picture: of another picture, of another size, or in another form."""
+def check_boxes(boxes: NDArray[np.float64], pixels: NDArray[np.uint8], name: str, *, in_pixels: bool = False) -> None:
+    """ValueError if a box lies beside its picture: of another picture, of another size, or in another form.
+
+    `in_pixels`: it is known that they are no shares of the sides.
+    """
     height, width = pixels.shape[:2]
-    if len(boxes) and boxes.max() <= 1 and (boxes % 1).any():
+    if not in_pixels and len(boxes) and boxes.max() <= 1 and (boxes % 1).any():
         raise ValueError(
             f"a box of {name} is {boxes[0].tolist()}, shares of the picture's sides; give x0, y0, x1, y1 in its pixels"
         )

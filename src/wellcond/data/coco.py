@@ -25,7 +25,7 @@ def open_half(root: Path, half: str) -> LaidOut:
     """train or val, of 2017 before 2014: every picture in the folder."""
     for year in YEARS:
         if folder := _pictures(root, f"{half}{year}"):
-            pictures = sorted(folder.glob("*.jpg"))
+            pictures = sorted(folder.glob("[!.]*.jpg"))
             return _opened(root, f"{half}{year}", pictures, f"coco:{half}{year}")
     raise ValueError(f"{str(root)!r} has no pictures in {half}2017/ or {half}2014/; fetch them")
 
@@ -79,7 +79,7 @@ class Instances:
             boxes: dict[str, list[list[float]]] = defaultdict(list)
             for one in content["annotations"]:
                 if not one.get("iscrowd"):
-                    x, y, width, height = one["bbox"]
+                    x, y, width, height = map(float, one["bbox"])
                     boxes[names[one["image_id"]]].append([x, y, x + width, y + height])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{str(self.path)!r} is no file of COCO instances ({error}); fetch it again") from None

@@ -119,8 +119,8 @@ class Scenes:
                 exclusive=name == OURS,
                 option=self.view.spelled("boxes"),
             )
-            if not isinstance(record.extras[name], np.ndarray):  # VOC's and COCO's form is known
-                check_boxes(boxes, pixels, record.name)
+            form_is_known = isinstance(record.extras[name], np.ndarray)  # VOC's and COCO's
+            check_boxes(boxes, pixels, record.name, in_pixels=form_is_known)
         if mask_field(self.source) and (mask := mask_of(record.extras["mask"], record.name, record.label)) is not None:
             check_mask(mask, pixels, record.name)
             mask = self.view.objects(mask)
