@@ -321,6 +321,8 @@ BAD = {
     "boxes that are sizes": ("plain", ["--with", "discovery", "--data", "sized"], ["--boxes sizes"]),
     "boxes of a larger picture": ("plain", ["--with", "discovery", "--data", "shrunk"], ["2012_000005", "outside the"]),
     "no such object": ("plain", ["--with", "discovery", "--foreground", "77"], ["none of 12 masks", "foreground"]),
+    "one class of segments": ("plain", ["--with", "segmentation", "--foreground", "1"], ["foreground is '1'", "heed"]),
+    "boxes of neighbours": ("plain", ["--with", "knn", "--boxes", "sizes"], ["boxes is 'sizes'", "leave it out"]),
     "no such layer": ("plain", ["--with", "knn", "--layers", "7"], ["layer 7", "0 … 2"]),
     "layers of words": ("plain", ["--with", "knn", "--layers", "first"], ["layers is first"]),
     "half a patch": ("plain", ["--with", "segmentation", "--size", "36"], ["36", "32"]),

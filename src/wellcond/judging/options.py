@@ -11,6 +11,8 @@ from ..config.checks import check_at_least, check_mask_values
 
 JudgeName = Literal["accuracy", "knn", "linear", "segmentation", "discovery", "pca"]
 SHOWING = {"segmentation", "discovery", "pca"}  # judges whose findings can be seen
+OBJECTS = {"discovery", "pca"}  # those that look at objects; segmentation tells all classes apart
+HEEDING = {"size": SHOWING, "where": SHOWING, "void": SHOWING, "foreground": OBJECTS, "boxes": OBJECTS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +73,12 @@ class EvaluateCommand:
             check_at_least(name.replace("_", " "), getattr(self, name), 1)
         if self.size is not None:
             check_at_least("size", self.size, 1, example=224)
-        if not SHOWING & set(self.judges):
-            for name, value in (("size", self.size), ("where", " ".join(self.where)), ("foreground", self.foreground)):
-                if value:  # it would stand beside numbers that do not hang on it
-                    heeding = ", ".join(sorted(SHOWING))
-                    raise ValueError(f"{name} is {value!r}, which only {heeding} heed; leave it out, or add one --with")
+        for name, heeding in HEEDING.items():
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if value != default and not heeding & set(self.judges):  # no number would hang on it
+                told = " ".join(map(str, value)) if isinstance(value, tuple) else value
+                who = ", ".join(sorted(heeding))
+                raise ValueError(f"{name} is {told!r}, which only {who} heed; leave it out, or add one --with")
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}; choose more than 0, for example 0.07")
         for name in ("foreground", "void"):
