@@ -80,6 +80,14 @@ VALUES = {
         ["train", "procedural-dino", "--out", "new", "--dino.local-size", "3"],
         "dino.local_size is 3, which patches of 8 do not divide",
     ),
+    "a head without end": (
+        ["train", "procedural-dino", "--out", "new", "--data", "procedural:8", "--dino.out-dim", "1" + "0" * 15],
+        "look at the --model and --dino options",
+    ),
+    "options of another model": (
+        [*TRAIN, "--data", "procedural:8", "--model.name", "swin_tiny_patch4_window7_224"],
+        "give those that it has, --model.options NAME VALUE",
+    ),
     "no run": (["evaluate"], "evaluate needs a run directory: wellcond evaluate runs/x"),
     "layers of accuracy": (["evaluate", "run", "--layers", "99"], "leave layers out"),
     "talking heads": (

@@ -219,8 +219,9 @@ def _check_model(config: TrainConfig) -> None:
             model.eval()(torch.zeros(1, 3, size, size))
     except (ArithmeticError, AssertionError, RuntimeError, TypeError) as error:  # of timm
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        where = "--model" if config.objective == "supervised" else f"--model and --{config.objective}"
         raise ValueError(
-            f"{config.model.name} does not take these sizes: {why[:150]}; look at the --model options"
+            f"{config.model.name} does not take these sizes: {why[:150]}; look at the {where} options"
         ) from None
     if config.monitor_every:
         monitoring.check(model, torch.zeros(1, 3, size, size))

@@ -83,7 +83,9 @@ def _create(config: ModelConfig, options: dict[str, Any]) -> nn.Module:
                 raise
             return timm.create_model(config.name, **words)
     except TypeError as error:
-        raise ValueError(f"model.options do not fit {config.name}: {error}") from None
+        raise ValueError(
+            f"model.options do not fit {config.name}: {error}; give those that it has, --model.options NAME VALUE …"
+        ) from None
 
 
 def _hint(name: str) -> str:
