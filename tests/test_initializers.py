@@ -364,6 +364,7 @@ def test_weights_that_are_sharded_are_refused(tmp_path):
     ("options", "message"),
     [
         ({"alpha": math.nan}, "alpha must be finite.*nan"),
+        ({"alpha": torch.ones(3, device="meta")}, "alpha must be finite numbers, and one is tensor"),
         ({"c": 0}, "c must be positive.*0"),
         ({"c": -1}, "c must be positive"),
         ({"temperature": [1.0, 1.0]}, "temperature has 2 values for 3 blocks"),

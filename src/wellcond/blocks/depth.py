@@ -31,5 +31,5 @@ def as_number(value: Any) -> float:
     """The number, or nan for what is none: True, a word, a tensor of several."""
     try:
         return math.nan if isinstance(value, bool | str) else float(value)
-    except (OverflowError, TypeError, ValueError):
+    except (OverflowError, RuntimeError, TypeError, ValueError):  # torch has the second for meta and complex tensors
         return math.nan
