@@ -578,6 +578,7 @@ def test_the_precision_of_products_is_put_back():
         ({"betas": (0.9, 1.0)}, r"betas is \(0.9, 1.0\)"),
         ({"eps": -1e-8}, "eps is -1e-08"),
         ({"eps": 0.0}, "eps is 0.0; choose a positive number"),  # 0/0 in the first step
+        ({"eps": 1e-50}, "eps is 1e-50; choose a positive number that float32 holds"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"precondition_frequency": 0}, "precondition_frequency is 0; choose 1 or more"),
         ({"max_precondition_dim": -1}, "max_precondition_dim is -1"),

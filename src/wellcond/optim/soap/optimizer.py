@@ -259,8 +259,8 @@ def _check_settings(group: dict[str, Any]) -> None:
             value = value.item() if value.device.type == "cpu" else 0.0  # the device is not asked for its value
         if not _is_number(value, 0, math.inf):
             raise ValueError(f"{name} is {value!r}; choose 0 or more, for example {example}")
-    if not _is_number(group["eps"], 0, math.inf) or not group["eps"]:  # 0/0 where there is no gradient yet
-        raise ValueError(f"eps is {group['eps']!r}; choose a positive number, for example 1e-8")
+    if not _is_number(group["eps"], torch.finfo(torch.float32).tiny, math.inf):  # 0/0 where there is no gradient yet
+        raise ValueError(f"eps is {group['eps']!r}; choose a positive number that float32 holds, for example 1e-8")
     betas, frequency = group["betas"], group["precondition_frequency"]
     if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(_is_number(beta, 0, 1) for beta in betas):
         raise ValueError(f"betas is {betas!r}; choose both in [0, 1), for example (0.95, 0.95)")
