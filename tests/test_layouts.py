@@ -24,6 +24,7 @@ from wellcond.data.annotations import (
 from wellcond.data.fingerprints import fingerprint
 from wellcond.data.generated import GeneratedSource
 from wellcond.data.reading import in_order
+from wellcond.data.sources import open_source
 from wellcond.data.splits import open_split
 
 
@@ -154,6 +155,13 @@ def test_fingerprints_follow_the_files(tmp_path):
     before = fingerprint(opened(root))
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(root / "JPEGImages" / "2012_000004.jpg")
     assert fingerprint(opened(root)) != before
+
+
+def test_masks_are_no_photographs_of_a_folder(tmp_path):
+    """For whoever asks for no half: wellcond diagnose."""
+    for name, write in (("voc", write_voc), ("ade", write_ade20k)):
+        write(tmp_path / name)
+        assert open_source(tmp_path / name).title == opened(tmp_path / name).title
 
 
 def test_hidden_files_are_no_pictures(tmp_path):

@@ -2,7 +2,8 @@
 
     procedural           generated, deterministic, offline
     x.parquet, a folder  the hub's schema: image{bytes,path}, label, …; a folder of shards counts as one set
-    a folder             photographs, also in folders inside
+    a folder             photographs, also in folders inside; of VOC, COCO or ADE20K the validation pictures, for their
+                         masks are pictures, too
 
 >>> source = open_source("procedural", length=20, size=64)
 >>> len(source), source.labels()[11]
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from .folders import FolderSource
 from .generated import GeneratedSource
+from .layouts import open_layout
 from .records import Source
 
 PROCEDURAL = "procedural"
@@ -36,6 +38,8 @@ def open_source(source: str | Path, *, length: int = 10_000, size: int = 224, se
         from .parquet import ParquetSource  # pyarrow takes a while to import
 
         return ParquetSource(shards, f"parquet:{path.resolve().name}")
+    if (laid_out := open_layout(path, "val")) is not None:
+        return laid_out
     try:
         return FolderSource(path)
     except ValueError as error:
