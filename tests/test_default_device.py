@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 import wellcond as wc
+from wellcond.evaluation import Backbone
+from wellcond.evaluation.linear import probes
 
 GENERATOR, X = torch.Generator(), torch.randn(2, 16, 12)
 
@@ -53,6 +55,8 @@ CALLS: dict[str, Callable[[Any, Tensor], Any]] = {
     "SOAP": trained,
     "verify_init": lambda model, images: numbers(wc.verify_init(model, images)),
     "diagnose": lambda model, images: numbers(wc.diagnose(model, images)),
+    "keys of a block": lambda model, images: Backbone(model).read(images, (1,), "keys")[1],
+    "a linear probe": lambda *_: probes(X, torch.arange(16, device="cpu") % 2, 2)[1].head.weight,
     "gray_tokens, dct": lambda *_: wc.gray_tokens(X, "dct", 0.9),
     "gray_tokens, svd": lambda *_: wc.gray_tokens(X, "svd", 0.9),
     "numerical_floor": lambda *_: wc.numerical_floor(X[0]),

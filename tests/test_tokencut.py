@@ -158,6 +158,16 @@ def test_rounding_chooses_no_answer(dtype, monkeypatch):
             assert torch.equal(getattr(dense, name)[i], getattr(among, name)[i])
 
 
+def test_patches_at_the_mean_are_not_placed_by_rounding():
+    """Two patches that part the picture, and others at 0, where the mean is, too: float32 knows no side for these."""
+    generator = torch.Generator().manual_seed(1)
+    X = torch.randn(120, 15, 6, generator=generator)
+    X += 2 * torch.rand(120, 1, 1, generator=generator) * torch.randn(120, 1, 6, generator=generator)
+    exact, found = token_cut(X.double(), (3, 5)), token_cut(X, (3, 5))
+    alone = [token_cut(one[None], (3, 5)).component[0] for one in X]
+    assert torch.equal(found.component, exact.component) and torch.equal(torch.stack(alone), exact.component)
+
+
 def test_seeds_of_equal_size_in_two_components_are_a_tie_and_the_first_is_taken():
     X = torch.zeros(1, 3, 7, 2)
     X[..., 0] = 1

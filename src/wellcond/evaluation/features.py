@@ -205,7 +205,7 @@ def _patch_size(model: nn.Module) -> tuple[int, int]:
 def _noise(model: nn.Module, size: tuple[int, int]) -> Tensor:
     """Two pictures, the same at every call."""
     like = next(model.parameters())
-    return torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(0)).to(like)
+    return torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(0), device="cpu").to(like)
 
 
 def pad_to_patches(images: Tensor, patch_size: tuple[int, int]) -> Tensor:

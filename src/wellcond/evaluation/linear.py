@@ -86,7 +86,7 @@ def train_heads(
     generator = torch.Generator().manual_seed(schedule.seed)
     own = torch.arange(size, device=X.device)
     for _ in range(schedule.epochs):
-        order = torch.randperm(N, generator=generator).to(X.device)
+        order = torch.randperm(N, generator=generator, device="cpu").to(X.device)
         for rows in order[: N - N % size].split(size):
             x = X[..., rows, :]
             gradient = (x @ W).unflatten(-1, heads).softmax(-1)
@@ -106,7 +106,8 @@ def probes(
     schedule, N = schedule or Schedule(), features.shape[1]
     if N < 2:
         raise ValueError(f"{N} training images cannot train a probe and choose its rate; give more")
-    order = torch.randperm(N, generator=torch.Generator().manual_seed(schedule.seed + 1)).to(features.device)
+    generator = torch.Generator().manual_seed(schedule.seed + 1)
+    order = torch.randperm(N, generator=generator, device="cpu").to(features.device)
     held, kept = order.tensor_split([max(1, N // HELD_OUT)])
     heads = train_heads(features[:, kept], labels[kept], num_classes, rates, schedule)
     held_out = []

@@ -34,6 +34,7 @@ TAU, EPSILON = 0.2, 1e-5
 SAME = 1e-5  # seeds whose |y| differs by less of the largest are equal
 MEAN = 1e-10  # patches whose y is above the mean by less of the largest lie at it, and outside
 APART = 0.02  # a gap from which float32 is enough
+CLOSE = 1e-5  # to the mean, of the largest: float32, which errs by 1e-7 / APART, cannot say on which side
 MOST_NUMBERS = {"cpu": 1 << 21}  # in the matrices of one pass: what a CPU's cache holds
 ELSEWHERE = 1 << 28  # 2 GiB
 
@@ -117,15 +118,16 @@ def alike(features: Tensor, tau: float = TAU) -> Tensor:
 def second_eigenvector(joined: Tensor, epsilon: float = EPSILON) -> tuple[Tensor, Tensor]:
     """y (B, n) of the second smallest λ of (D − A) y = λ D y with yᵀD y = 1, and the gap to the third (B,); float64.
 
-    A is 1 where `joined` (B, n, n) is, else ε. From float32, pictures whose eigenvalues lie apart are answered in it,
-    with an error of about 1e-7 / gap; the others, and all from float64, in float64; what does not converge there
-    by the dense solver.
+    A is 1 where `joined` (B, n, n) is, else ε. From float32, pictures whose eigenvalues lie apart, and whose patches
+    lie off the mean, are answered in it, with an error of about 1e-7 / gap; the others, and all from float64, in
+    float64; what does not converge there by the dense solver.
     """
     if joined.dtype == torch.float64:
         return _in_float64(joined, epsilon)
     z, gap, converged = _by_krylov(joined, epsilon, tolerance=1e-5)
     y, gap = z.double(), gap.double()
-    if (missing := ~converged | (gap < APART)).any():
+    close = (y - y.mean(1, keepdim=True)).abs().amin(1) <= CLOSE * y.abs().amax(1)
+    if (missing := ~converged | (gap < APART) | close).any():
         y[missing], gap[missing] = _in_float64(joined[missing].double(), epsilon)
     return y, gap
 
