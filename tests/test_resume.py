@@ -1,5 +1,6 @@
 """Killed anywhere and resumed, a run is the same run: every tensor, every byte of metrics.jsonl."""
 
+import errno
 import json
 import os
 import random
@@ -133,6 +134,19 @@ def test_all_checkpoints_damaged_starts_over(straight, tmp_path, monkeypatch):
     assert final(out) == final(straight)
 
 
+def test_damaged_checkpoints_of_later_steps_push_no_whole_one_out(tmp_path, monkeypatch):
+    """Begun again under two that are torn: what is saved meanwhile is there when it is killed once more."""
+    out = tmp_path / "run"
+    cut_off(monkeypatch, out, 13)
+    assert checkpoints.steps(out / "checkpoints") == [12, 9]
+    for step in (12, 9):
+        (out / "checkpoints" / checkpoints.name_of(step) / "state.json").unlink()
+    cut_off(monkeypatch, out, 8)
+    assert checkpoints.steps(out / "checkpoints") == [12, 9, 6, 3]
+    full = checkpoints.told(OSError(errno.ENOSPC, "No space left on device"), out / "checkpoints", 8)
+    assert "the last good checkpoint, step 6, is whole" in str(full)
+
+
 @pytest.mark.parametrize(
     ("number", "step"), [(signal.SIGTERM, 5), (signal.SIGUSR1, 5), (signal.SIGINT, 5), (signal.SIGTERM, 15)]
 )
@@ -257,6 +271,15 @@ def test_a_finished_run_is_not_run_again(straight):
     summary = run(CONFIG, straight)
     assert summary.steps == 15 and summary.top1 is not None
     assert (final(straight), (straight / "timings.jsonl").read_bytes()) == before
+
+
+def test_a_finished_run_whose_log_was_torn_gets_it_back(straight, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(straight, out)
+    os.truncate(out / "metrics.jsonl", (out / "metrics.jsonl").stat().st_size - 5)
+    with pytest.warns(UserWarning, match=r"step-00000015 is damaged \(5 bytes of metrics.jsonl"):
+        cases.train(CONFIG, out, open_supply=cases.TensorSupply)
+    assert final(out) == final(straight)
 
 
 @pytest.mark.parametrize("only", [False, True])

@@ -106,6 +106,17 @@ def test_labels_that_are_no_numbers_are_quoted(tmp_path):
             open_source(shard).labels()
 
 
+def test_labels_corrected_in_place_are_another_source(tmp_path):
+    """Length, footer and the statistics in it stay: in all row groups but the last nothing else tells."""
+    shard, labels = tmp_path / "train.parquet", [0, 1, 2] * 4
+    noise = np.random.default_rng(0).bytes(1 << 19)  # the labels lie deeper than the end that is read
+    found = set()
+    for kept in (labels, [0, 1, 2, 1, 0, *labels[5:]]):
+        parquet.write_table(pyarrow.table({"image": [noise] * 12, "label": kept}), shard, row_group_size=6)
+        found.add((shard.stat().st_size, fingerprint(open_source(shard))))
+    assert len({size for size, _ in found}) == 1 and len(found) == 2
+
+
 def test_a_shard_without_rows_counts_for_nothing(tmp_path):
     picture = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
     for number, values in enumerate([[], [1, 2], [], [3]]):  # without rows a column of labels has the type null

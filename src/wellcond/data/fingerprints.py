@@ -1,7 +1,8 @@
 """What a source holds, as a short text that changes when the source does, without reading its pictures. Floor 6.
 
-A parquet shard is known by its length and its footer, which holds the place and the statistics of every column chunk;
-an image folder by the paths, lengths and times of its files; an array by its bytes; a generated set by its recipe.
+A parquet shard is known by its length and its footer, which holds the place and the statistics of every column chunk,
+and by its labels, which can be corrected without a trace in either; an image folder by the paths, lengths and times of
+its files; an array by its bytes; a generated set by its recipe.
 """
 
 import hashlib
@@ -31,9 +32,11 @@ def fingerprint(source: Source) -> str:
             found = path.stat() if path.exists() else path.lstat()  # a link to a picture that is gone
             line = f"{path.relative_to(source.folder).as_posix()} {found.st_size} {found.st_mtime_ns}\n"
             digest.update(line.encode(errors="surrogateescape"))
-    else:
-        for shard in getattr(source, "shards", ()):
+    elif shards := getattr(source, "shards", ()):
+        for shard in shards:
             digest.update(_tail(shard))
+        if (labels := source.labels()) is not None:
+            digest.update(labels.tobytes())
     return digest.hexdigest()
 
 

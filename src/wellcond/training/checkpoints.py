@@ -47,7 +47,9 @@ def save(
     keep: int,
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a checkpoint of whole CPU tensors by file name, then drop all but the newest `keep`.
+    """Write a checkpoint of whole CPU tensors by file name, then drop all but the newest `keep` up to it.
+
+    Later ones stay until their step comes again: they are damaged, or the run would have gone on from them.
 
     `about` goes into the header of every file of tensors: what its reader cannot see from them.
     """
@@ -75,7 +77,7 @@ def save(
         os.rename(temporary, final)
         sync_folder(folder)
         shutil.rmtree(aside, ignore_errors=True)
-    for old in steps(folder)[keep:]:
+    for old in [found for found in steps(folder) if found <= step][keep:]:
         _remove(folder / name_of(old))
 
 
@@ -184,7 +186,7 @@ def told(error: OSError, folder: Path, step: int) -> OSError:
     """The same error; where the disk is full, it says what is safe and what to do."""
     if error.errno not in _FULL:
         return error
-    last = next(iter(steps(folder)), None)
+    last = next((found for found in steps(folder) if find_damage(folder / name_of(found)) is None), None)
     safe = "there is no checkpoint yet" if last is None else f"the last good checkpoint, step {last}, is whole"
     message = f"no space left at step {step}; {safe}; the same command continues once there is space"
     return OSError(error.errno, message, str(folder))

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from wellcond.config import TrainConfig
-from wellcond.runs import SUMMARY, Run
+from wellcond.runs import METRICS, SUMMARY, Run
 from wellcond.stopping import REQUEUE
 from wellcond.training import checkpoints
 from wellcond.training.along import Along
@@ -249,14 +249,14 @@ class Loop:
 
 
 def _is_done(run: Run) -> bool:
-    """Is there a summary, and the checkpoint it speaks of? One that was damaged since is made again from that before.
+    """Is there a summary, and the checkpoint it speaks of, and its metrics.jsonl? What was damaged since is made again.
 
     Where there are none the numbers stand: who throws checkpoints away does not want to train again.
     """
     if run.read_summary() is None:
         return False
     steps = checkpoints.steps(run.checkpoints)
-    return not steps or checkpoints.newest_whole(run.checkpoints) == steps[0]
+    return not steps or checkpoints.newest_whole(run.checkpoints, run.path / METRICS) == steps[0]
 
 
 def _as_told(done: dict[str, Any], run: Run) -> Summary:
