@@ -280,6 +280,9 @@ def test_a_finished_run_whose_log_was_torn_gets_it_back(straight, tmp_path):
     with pytest.warns(UserWarning, match=r"step-00000015 is damaged \(5 bytes of metrics.jsonl"):
         cases.train(CONFIG, out, open_supply=cases.TensorSupply)
     assert final(out) == final(straight)
+    (out / "metrics.jsonl").unlink()  # no checkpoint is old enough: what claims and pages would read is gone
+    with pytest.raises(ValueError, match=r"metrics.jsonl' has 0 bytes, its checkpoint saw \d+"):
+        run(CONFIG, out)
 
 
 @pytest.mark.parametrize("only", [False, True])

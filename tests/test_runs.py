@@ -29,6 +29,13 @@ def test_a_log_is_cut_to_where_a_checkpoint_saw_it(tmp_path):
     assert [row["step"] for row in Run(tmp_path).rows()] == [1, 3]
 
 
+@pytest.mark.parametrize("line", ["garbage", "[1]"])
+def test_a_damaged_line_is_named(line, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step":1}}\n{line}\n')
+    with pytest.raises(ValueError, match=r"^line 2 of '.*metrics.jsonl' cannot be read; restore"):
+        list(Run(tmp_path).rows())
+
+
 def test_a_torn_last_line_is_dropped(tmp_path):
     path = tmp_path / "timings.jsonl"
     path.write_bytes(b'{"a":1}\n{"b":')

@@ -105,7 +105,7 @@ def test_evaluate_names_the_checkpoint_that_it_loaded(place, capsys):
 @pytest.mark.parametrize(
     ("folders", "words"),
     [
-        (["train/a", "train/b", "val/a", "val/b"], "has 2 classes; use --model.num-classes 2"),
+        (["train/a", "train/b", "val/a", "val/b"], "has 2 classes; give other pictures, or use --model.num-classes 2"),
         (["train/a", "train/b", "val/a", "val/c"], "'b' is not in both"),
         (["train/a", "train/b", "val"], "folder:val has no labels"),
         (["train/a", "val/a"], "has one class only"),

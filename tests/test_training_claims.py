@@ -238,6 +238,15 @@ def test_max_minutes_tells_what_is_missing(straight, tmp_path, capsys):
     assert reproduce("asa-fig1c", tmp_path, "--max-minutes", "0")[0] == 2
 
 
+def test_a_finished_run_that_does_not_say_where_it_was_trained_is_named(straight, tmp_path, capsys):
+    runs = tmp_path / "runs"
+    shutil.copytree(straight[0] / "runs", runs)
+    for start in runs.glob("*/env.json"):
+        start.unlink()
+    assert reproduce("asa-fig1c", tmp_path, "--runs", runs, "--only", SKIPS[0], seeds=1)[0] == 2
+    assert "env.json' does not say the commit of a finished run" in capsys.readouterr().err
+
+
 def test_again_does_not_take_a_finished_directory_for_a_new_run(straight, tmp_path, capsys):
     out, content = straight
     shutil.copy(out / "asa-fig1c.json", tmp_path)

@@ -117,14 +117,14 @@ class Run:
             raise ValueError(f"{str(path)!r} is damaged; move it away, and the same command goes on") from None
 
     def rows(self, name: str = METRICS) -> Iterator[dict[str, Any]]:
-        """Rows of metrics.jsonl or timings.jsonl; a torn last line is left out."""
+        """Rows of metrics.jsonl or timings.jsonl; a torn last line is left out, ValueError where another is none."""
         path = self.path / name
         if not path.is_file():
             return
         with path.open("rb") as file:
-            for line in file:
+            for number, line in enumerate(file, 1):
                 if line.endswith(b"\n"):
-                    yield json.loads(line)
+                    yield _row(line, f"line {number} of {str(path)!r}")
 
     def keep_for_replay(self, step: int, batch: Mapping[str, Any]) -> Path:
         """Write replay/step-N.json: what is needed to run a skipped step again."""
@@ -196,6 +196,15 @@ class Log:
         """Rows that a full disk did not take were complained of when they were written; they are not tried again."""
         with suppress(OSError):
             self.file.close()
+
+
+def _row(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        assert isinstance(row, dict)
+        return row
+    except (AssertionError, ValueError):
+        raise ValueError(f"{place} cannot be read; restore the file, or train the run anew elsewhere") from None
 
 
 def _write_json_text(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 
 from ..config import ReproduceConfig, TrainConfig
-from ..runs import SUMMARY, TIMINGS
+from ..runs import ENV, SUMMARY, TIMINGS
 from ..runs import Run as Directory
 from ..training import Diverged, train
 from ..training.feeding import Images, ImageSupply, open_images
@@ -159,9 +159,8 @@ def record(run: Directory, diverged: int | None) -> dict[str, Any]:
     last = evaluations[-1] if evaluations else {"top1": None, "top5": None}
     best = max(evaluations, key=lambda row: row["top1"], default={"top1": None, "epoch": None})
     losses = _losses(rows)
-    start = run.starts()[0]
     return {
-        **{name: start[name] for name in ("commit", "hardware", "date")},
+        **_origin(run),
         "seconds": round(_seconds(run.rows(TIMINGS)), 1),
         "images_per_s": _speed(run.rows(TIMINGS)),
         "steps": max((row["step"] for row in rows), default=0),
@@ -176,6 +175,17 @@ def record(run: Directory, diverged: int | None) -> dict[str, Any]:
         **({"val_loss": _round(unlabelled[-1])} if unlabelled else {}),
         **_along(row for row in rows if row["kind"] == "judge"),
     }
+
+
+def _origin(run: Directory) -> dict[str, Any]:
+    start = next(iter(run.starts()), {})
+    try:
+        return {name: start[name] for name in ("commit", "hardware", "date")}
+    except KeyError as missing:
+        raise ValueError(
+            f"{str(run.path / ENV)!r} does not say the {missing.args[0]} of a finished run, which its results state; "
+            "bring that file back, or train anew with another --runs"
+        ) from None
 
 
 def _along(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:

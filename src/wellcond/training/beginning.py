@@ -39,7 +39,7 @@ def check_classes(config: TrainConfig, num_classes: int) -> None:
     if config.objective == "supervised" and config.model.num_classes != num_classes:
         raise ValueError(
             f"model.num_classes is {config.model.num_classes}, but {config.data.train!r} has {num_classes} classes; "
-            f"use --model.num-classes {num_classes}"
+            f"give other pictures, or use --model.num-classes {num_classes}"
         )
 
 

@@ -99,7 +99,7 @@ def newest_whole(folder: Path, log: Path | None = None) -> int | None:
         path = folder / name_of(step)
         damage = find_damage(path)
         if damage is None:
-            missing = _missing_bytes(path, log)
+            missing = missing_bytes(path, log) if log is not None else 0
             if not missing:
                 return step
             saw_more = step if saw_more is None else saw_more
@@ -108,9 +108,8 @@ def newest_whole(folder: Path, log: Path | None = None) -> int | None:
     return saw_more
 
 
-def _missing_bytes(path: Path, log: Path | None) -> int:
-    if log is None:
-        return 0
+def missing_bytes(path: Path, log: Path) -> int:
+    """How much of what a checkpoint saw of metrics.jsonl is not there any more."""
     return max(0, read_state(path)["metrics_bytes"] - (log.stat().st_size if log.exists() else 0))
 
 

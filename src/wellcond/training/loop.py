@@ -256,7 +256,10 @@ def _is_done(run: Run) -> bool:
     if run.read_summary() is None:
         return False
     steps = checkpoints.steps(run.checkpoints)
-    return not steps or checkpoints.newest_whole(run.checkpoints, run.path / METRICS) == steps[0]
+    if not steps:
+        return True
+    newest = run.checkpoints / checkpoints.name_of(steps[0])
+    return checkpoints.find_damage(newest) is None and not checkpoints.missing_bytes(newest, run.path / METRICS)
 
 
 def _as_told(done: dict[str, Any], run: Run) -> Summary:
