@@ -63,6 +63,17 @@ def test_shards_of_each_half(tmp_path, inner, word):
     assert values_of(open_split(str(tmp_path / inner / "train-*.parquet"), "val", image_size=8)) == [1, 2, 3]
 
 
+def test_shards_that_are_not_all_there_are_no_half(tmp_path):
+    """A download that was stopped; a pattern says that these few are meant."""
+    for number in (0, 2):
+        write_parquet(tmp_path / f"train-0000{number}-of-00003.parquet", [number])
+    with pytest.raises(ValueError, match=r"2 of the 3 shards of train and lacks number 1; .*train-\*\.parquet"):
+        open_split(str(tmp_path), "train", image_size=8)
+    assert values_of(open_split(str(tmp_path / "train-*.parquet"), "train", image_size=8)) == [0, 2]
+    write_parquet(tmp_path / "train-00001-of-00003.parquet", [1])
+    assert values_of(open_split(str(tmp_path), "train", image_size=8)) == [0, 1, 2]
+
+
 def test_image_folders_of_each_half(tmp_path):
     for half, value in (("train", 5), ("val", 6)):
         for kind in ("cat", "dog"):

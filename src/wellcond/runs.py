@@ -201,10 +201,11 @@ class Log:
 def _row(line: bytes, place: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-        assert isinstance(row, dict)
-        return row
-    except (AssertionError, ValueError):
-        raise ValueError(f"{place} cannot be read; restore the file, or train the run anew elsewhere") from None
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        raise ValueError(f"{place} cannot be read; restore the file, or train the run anew elsewhere")
+    return row
 
 
 def _write_json_text(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ a folder of train-*.parquet, val-*.parquet     that half (or train.parquet, trai
 a pattern such as DIR/train-*.parquet, a file, any other folder     all of it: the name says which half
 """
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -63,6 +64,7 @@ def _from_path(path: Path, split: Split) -> Source:
                 return open_source(folders[word])
             for place in (path, path / "data"):
                 if shards := _named(place, word):
+                    _check_whole(shards)
                     return _shards(shards, f"parquet:{path.resolve().name}-{word}")
         others = [other for half in WORDS.values() for other in half]
         if missing := [other for other in others if other in folders or _has_shards(path, other)]:
@@ -91,6 +93,20 @@ def _named(place: Path, word: str) -> list[Path]:
     """Shards of one half: train-00000-of-00002.parquet as on the hub, else train.parquet, train_0.parquet."""
     others = (path for path in place.glob(f"{word}*.parquet") if not path.name[len(word)].isalpha())
     return sorted(place.glob(f"{word}-*.parquet")) or sorted(others)
+
+
+def _check_whole(shards: list[Path]) -> None:
+    """ValueError if the names of the shards count more than there are: a download that was stopped."""
+    counted = [re.search(r"-(\d+)-of-(\d+)$", shard.stem) for shard in shards]
+    totals = {int(match[2]) if match else 0 for match in counted}
+    found = {int(match[1]) for match in counted if match}
+    if len(totals) == 1 and len(found) < (total := totals.pop()):
+        first = next(number for number in range(total) if number not in found)
+        place, word = shards[0].parent, shards[0].name.partition("-")[0]
+        raise ValueError(
+            f"{str(place)!r} has {len(found)} of the {total} shards of {word} and lacks number {first}; fetch "
+            f"the rest, or say that these shall do: {place / word}-*.parquet"
+        )
 
 
 def _shards(shards: list[Path], title: str) -> Source:
