@@ -19,6 +19,7 @@ from rich.console import Console
 from .. import parsing
 from ..atomic import check_writable
 from ..config import DiagnoseConfig, to_command
+from ..data import ours
 from ..data.sources import PROCEDURAL, open_source
 from ..runs import CONFIG
 
@@ -42,6 +43,8 @@ def run(config: DiagnoseConfig) -> int:
     html, json = _outputs(config)
     source = open_source(config.data, length=config.images, seed=config.seed)
     compare = _read_other(config.compare) if config.compare else None
+    if line := ours.told(source):
+        print(line, file=sys.stderr)
     diagnosis = measure(config, source)
     _tell_skipped(diagnosis)
     if json == STDOUT:

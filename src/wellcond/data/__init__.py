@@ -8,7 +8,7 @@ layouts      VOC, COCO and ADE20K as they lie on disk (voc, coco, ade20k)   anno
 reading      some pictures of a source, decoded in threads; damaged ones named, skipped and replaced
 batches      pictures → the batches of tensors that a timm model wants, to look at it
 procedural   generated pictures with class, mask and box: deterministic, offline, numpy only
-files        photographs on disk → uint8 arrays
+files        photographs on disk → uint8 arrays                        ours  what wellcond gray left beside them
 
 To train: a source, decoded once → a cache → feeds, in the order of a sampling → augment.
 cache        all pictures of a source as one mapped uint8 array      filling  decoding them, in threads

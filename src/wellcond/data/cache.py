@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ..atomic import sync_file, sync_folder
 from ..locks import locked
-from . import disk
+from . import disk, ours
 from .filling import fill, replacements, stored_side
 from .fingerprints import fingerprint
 from .records import Source
@@ -100,6 +100,8 @@ def open_cache(
             f"the disk of {str(parent)!r} is full: the cache of {source.title} needs "
             f"{len(source) * 3 * side * side / 1e9:.2f} GB; make room or choose another folder; nothing was left behind"
         ) from None
+    if line := ours.told(source):
+        say(line)
     if left_out := getattr(source, "unreadable", ()):
         folders = "1 folder" if len(left_out) == 1 else f"{len(left_out)} folders"
         are, they = ("is", "it") if len(left_out) == 1 else ("are", "they")

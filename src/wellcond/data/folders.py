@@ -13,17 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .files import find_images, read_image
+from .ours import leftovers
 from .records import Record, refuse_extras
 
 
 class FolderSource:
-    """The images under `folder`, sorted by path; `unreadable` names folders inside that may not be read."""
+    """The images under `folder`, sorted by path; `unreadable` names folders inside that may not be read, `leftovers`
+    what `wellcond gray` wrote beside the images, which is not counted."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.title = f"folder:{folder.resolve().name}"
         self.unreadable: list[str] = []
-        self.paths = find_images(folder, self.unreadable)
+        found = find_images(folder, self.unreadable)
+        self.leftovers = leftovers(found)
+        ours = set(self.leftovers)
+        self.paths = [path for path in found if path not in ours]
         self.fingerprint, kinds = _listed(folder, self.paths)
         kinds = kinds or _by_folder(folder, self.paths)
         names = sorted(set(kinds))

@@ -24,11 +24,12 @@ from .. import strip
 from ..atomic import write_bytes
 from ..config import GrayConfig
 from ..data.files import describe, read_image
+from ..data.ours import NAMES, SOFTWARE
 from ..finite import finite
 from ..pictures import GrayedPicture, gray_picture
 from ..watching import watched
 from . import table
-from .plan import GRAYED, SOFTWARE, STRIP, Job, check_sizes, output_folder, plan
+from .plan import Job, check_sizes, output_folder, plan
 
 
 def run(config: GrayConfig) -> None:
@@ -60,8 +61,7 @@ def run(config: GrayConfig) -> None:
     console = Console(highlight=False)
     table.show(console, rows, config)
     if planned.leftovers:
-        names = f"*{GRAYED}.png, *{STRIP}.png beside a photo"
-        line = f"ignored {len(planned.leftovers)} of an earlier run ({names})"
+        line = f"ignored {len(planned.leftovers)} of an earlier run ({NAMES})"
         console.print(line, soft_wrap=True, markup=False)
     written = (
         f"{len(rows)} grayed, {len(skipped)} skipped → {output_folder(config)}"

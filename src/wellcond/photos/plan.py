@@ -1,16 +1,11 @@
 """Which photo goes where, and whether its size fits: decided before any work is done. Floor 8."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from PIL import Image
-
 from ..config import GrayConfig
 from ..data.files import SUFFIXES, describe, find_images, image_size
-
-SOFTWARE = "wellcond"  # written into every PNG, so that our own pictures are known again
-GRAYED, STRIP = "-grayed", "-strip"
+from ..data.ours import GRAYED, STRIP, is_ours, leftovers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +57,12 @@ def _plan_folder(config: GrayConfig) -> Plan:
     outside = [p for p in found if inside not in p.resolve().parents]
     if not outside:
         raise ValueError(f"no image in {str(config.source)!r} outside the output folder {str(out)!r}")
-    leftovers = _leftovers(outside)
+    ours = leftovers(outside)
     taken: set[Path] = set()
-    sources = dict.fromkeys(p for p in outside if p not in set(leftovers))  # in order, and quick to ask
+    sources = dict.fromkeys(p for p in outside if p not in set(ours))  # in order, and quick to ask
     jobs = [_job(path, out / path.relative_to(config.source).parent, taken) for path in sources]
     _refuse_overwriting(jobs)
-    return Plan(jobs=jobs, skipped=skipped, leftovers=leftovers)
+    return Plan(jobs=jobs, skipped=skipped, leftovers=ours)
 
 
 def output_folder(config: GrayConfig) -> Path:
@@ -75,28 +70,12 @@ def output_folder(config: GrayConfig) -> Path:
     return config.out if config.out is not None else source.with_name(f"{source.name}{GRAYED}")
 
 
-def _leftovers(paths: Iterable[Path]) -> list[Path]:
-    """a-grayed.png and a-strip.png beside a photo a: what `wellcond gray a.jpg` left there."""
-    photos = {p.with_suffix("") for p in paths}
-    ends = (f"{GRAYED}.png", f"{STRIP}.png")
-    beside = (p for p in paths for end in ends if p.name.endswith(end) and Path(str(p).removesuffix(end)) in photos)
-    return [p for p in beside if _is_ours(p)]
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        with Image.open(path) as image:
-            return image.info.get("Software") == SOFTWARE
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError):
-        return False
-
-
 def _refuse_overwriting(jobs: list[Job], named: Path | None = None) -> None:
     """ValueError where a picture is in the way that is not ours, unless the user has `named` it."""
     sources = {job.source.resolve() for job in jobs}
     for job in jobs:
         for written in (job.picture, job.strip):
-            in_the_way = written != named and written.exists() and not _is_ours(written)
+            in_the_way = written != named and written.exists() and not is_ours(written)
             if in_the_way or written.resolve() in sources:
                 raise ValueError(f"{str(written)!r} would be written over a photo; choose another name with --out")
 
