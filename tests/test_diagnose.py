@@ -3,6 +3,7 @@
 import base64
 import copy
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import block_cases as bc
@@ -74,6 +75,9 @@ def test_every_family(family):
     assert ("Attention maps" in told) == (family in (CAIT, XCIT, PVT, CONVMIXER))
     assert ("only the class token is written" in told) == (family is CAIT)
     assert str(diagnosis) and diagnosis.arithmetic == "float32"
+    shown = []
+    diagnosis._repr_pretty_(SimpleNamespace(text=shown.append), False)  # what IPython asks for
+    assert shown == [str(diagnosis)]
 
 
 @pytest.mark.parametrize("family", [VIT, XCIT], ids=str)

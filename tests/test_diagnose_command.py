@@ -79,6 +79,7 @@ def test_compare_puts_both_on_the_page(capsys):
     assert main([*SMALL, "--gray", "svd", "--epsilon", "0.5", "--html", "both.html", "--compare", "before.json"]) == 0
     page = Path("both.html").read_text()
     assert "grayed by SVD 0.5" in page
+    assert "→ both.html, beside before.json" in capsys.readouterr().out
     assert page.count("test_vit") > 2
 
 
@@ -156,6 +157,7 @@ BAD = {
     "no model": (["diagnose"], ["needs a model of timm"]),
     "no such run": (["runs/nowhere"], ["'runs/nowhere' is no run", "check the path"]),
     "unknown model": (["vit_tinny_patch16_224"], ["'vit_tinny_patch16_224'", "vit_tiny_patch16_224"]),
+    "short of a model": (["vit_tny"], ["'vit_tny'", "did you mean vit_tiny_patch16_224"]),
     "unknown model, nothing near": (["qqqq"], ["'qqqq'"]),
     "unknown tag": (["vit_tiny_patch16_224.foo"], ["'foo'", "vit_tiny_patch16_224.augreg_in21k"]),
     "not a transformer": (["test_resnet"], ["ResNet has no transformer blocks"]),

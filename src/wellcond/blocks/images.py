@@ -13,8 +13,9 @@ from torch import Tensor, nn
 def check_images(model: nn.Module, images: Any, called: str = "images", *, finite: bool = True) -> None:
     """ValueError, with the remedy, unless `images` is a batch (B, C, H, W) of a size it takes, of finite numbers."""
     if not isinstance(images, Tensor) or images.ndim != 4:
+        example = "; of a loader of pairs: (images for images, _ in loader)" if called == "a batch" else ""
         what = f"shape {tuple(images.shape)}" if isinstance(images, Tensor) else f"a {type(images).__name__}"
-        raise ValueError(f"{called} is {what}; pass a tensor of images (B, C, H, W), without labels")
+        raise ValueError(f"{called} is {what}; pass a tensor of images (B, C, H, W), without labels{example}")
     if not len(images):
         raise ValueError(f"{called} has shape {tuple(images.shape)}; pass at least one image")
     looked_at = finite and images.device.type == "cpu" and images.is_floating_point()  # CUDA would wait

@@ -56,7 +56,8 @@ def run(config: DiagnoseConfig) -> int:
     if html:
         diagnosis.to_html(html, **({} if compare is None else {"compare": compare}))
     if json != STDOUT:
-        print("\n".join(f"→ {path}" for path in (html, json) if path))
+        beside = f", beside {config.compare}" if config.compare else ""
+        print("\n".join(f"→ {path}{beside if path == html else ''}" for path in (html, json) if path))
     return _judge(diagnosis, config.fail_above)
 
 

@@ -138,6 +138,10 @@ class Diagnosis(Stored):
 
         return as_text(self)
 
+    def _repr_pretty_(self, p: Any, cycle: bool) -> None:
+        """A notebook shows what print shows; all rows are in `rows`."""
+        p.text(str(self))
+
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         """For `rich.print` and `Console.print`: the same with colours."""
         from wellcond.diagnosis.table import renderable

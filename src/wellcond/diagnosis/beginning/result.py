@@ -73,6 +73,10 @@ class Verification(Stored):
 
         return plain(renderable(self))
 
+    def _repr_pretty_(self, p: Any, cycle: bool) -> None:
+        """A notebook shows what print shows; all rows are in `rows`."""
+        p.text(str(self))
+
     def __rich__(self) -> Any:
         from wellcond.diagnosis.beginning.table import renderable
 
