@@ -72,6 +72,8 @@ def test_every_judge_by_layer(runs, tmp_path, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "layer 0" in out and "corloc" in out and str(page) in out
+    words = " ".join(out.split())
+    assert "In percent, but for images, k, rate; " in words and "tied: pictures whose cut is not unique" in words
     for name in ("plain", "cut"):
         found = values(runs[name])
         assert set(found) == set(JUDGES)

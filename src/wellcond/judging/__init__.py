@@ -126,9 +126,12 @@ def _as_json(rows: Rows) -> str:
 
 
 def _show(path: Path, album: "Album", step: int) -> None:
+    from .album import legend
+
     console = Console(highlight=False)
     console.print(f"{path}, step {step}, on {album.data}", markup=False, soft_wrap=True)
     console.print(*_tables(album), sep="\n")
+    console.print(legend([album]), markup=False)
 
 
 def _tables(album: "Album") -> list[Table]:

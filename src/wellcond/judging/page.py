@@ -11,7 +11,7 @@ import numpy as np
 from .. import report
 from ..config.along import TITLES
 from . import drawing
-from .album import Album, Sight
+from .album import Album, Sight, legend
 
 MULTI = -1  # the layer that stands for multi-scale
 COLOURS = ("#3b7ddd", "#e08a2c", "#2a9d6f", "#b45cc4", "#8a94a6", "#c0392b")
@@ -19,7 +19,7 @@ COLOURS = ("#3b7ddd", "#e08a2c", "#2a9d6f", "#b45cc4", "#8a94a6", "#c0392b")
 
 def build(albums: Sequence[Album], *, command: str = "") -> report.Report:
     """The page of all models."""
-    sections = [report.Section(title="Numbers", items=numbers(albums))]
+    sections = [report.Section(title="Numbers", text=legend(albums), items=numbers(albums))]
     if figures := curves(albums):
         text = "A layer is the output of a block, counted from 0; its features go through the model's final norm."
         sections.append(report.Section(title="By layer", text=text, items=figures))
