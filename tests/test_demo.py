@@ -57,7 +57,7 @@ def test_it_leads_with_the_numbers_of_this_very_run(made):
     shown = [float(number) for number in re.findall(r"([\d.]+) %", lead)]
     chance = shown.pop(2)
     assert chance == 10 and shown == pytest.approx([reached[name] for name in told], abs=0.051)
-    assert lead.count(". ") == 2  # three sentences
+    assert lead.count(". ") == 3 and "quick version" in lead  # three sentences, and that it says nothing
     apart = abs(reached["all-skips"] - reached["no-attention-skip"])
     assert f"{apart:.1f} points apart" in lead
 

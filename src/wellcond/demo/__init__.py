@@ -30,6 +30,7 @@ STORY = {  # section → what the page calls it, in the order of the story; the 
     "How much graying": "How much graying",
     "Pictures": "What the grayed model was trained on",
 }
+QUICK = "The quick version: it shows that the demo runs; a few steps of tiny models tell nothing of skips or graying."
 
 
 def run(config: DemoConfig) -> None:
@@ -47,12 +48,14 @@ def run(config: DemoConfig) -> None:
     built, _ = runs_page.build(
         list(stories.values()),
         title="Why attention needs its skip, what graying does, and how to train without skips",
-        summary=training.lead(stories),
+        summary=f"{training.lead(stories)} {QUICK if config.quick else ''}".strip(),
         command=to_command("demo", config),
         first=[training.section(stories), *pictures.sections(grayed, config.size)],
     )
     path = replace(built, sections=as_a_story(built.sections)).write(page)
     console.print(training.table(stories))
+    if config.quick:
+        console.print(QUICK)
     console.print(f"{time.perf_counter() - begun:.0f} s → {path}", soft_wrap=True, markup=False)
     following = f"next, a model of timm (on your images with --data FOLDER):\n{typed('wellcond')} diagnose"
     console.print(f"{following} vit_tiny_patch16_224", soft_wrap=True, markup=False)

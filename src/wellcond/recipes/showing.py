@@ -24,6 +24,7 @@ def run(config: RecipesConfig) -> None:
         print(json.dumps(rows(), indent=1))
     elif config.name is None:
         Console(highlight=False).print(table())
+        print("Fig., Table: in Always Skip Attention; CTS: in Cutting the Skip; cts-…: a claim")
         print("wellcond recipes NAME shows a card and its config, wellcond train NAME trains it")
     else:
         text = to_json(get(config.name))

@@ -261,8 +261,9 @@ def _tell(summary: "Summary", out: Path, judges: str) -> None:
         shown.add_row("validation loss", f"{summary.val_loss:.4f}")
     if summary.loss is not None:
         shown.add_row("training loss", f"{summary.loss:.4f}")
+    epochs = "epoch" if summary.epochs == 1 else "epochs"
     skipped = f", {summary.skipped} skipped" if summary.skipped else ""
-    shown.add_row("steps", f"{summary.steps} in {summary.epochs} epochs{skipped}")
+    shown.add_row("steps", f"{summary.steps} in {summary.epochs} {epochs}{skipped}")
     console = Console(highlight=False)
     console.print(shown)
     places = {

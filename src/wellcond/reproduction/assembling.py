@@ -12,6 +12,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +22,7 @@ from rich.table import Table
 from .. import report, results
 from ..atomic import check_writable
 from ..config import ReproduceConfig
+from ..extras import CHECKOUT
 from ..finite import finite
 from ..watching import watched
 from . import abreast, portions
@@ -72,6 +74,8 @@ def assemble(claim: Claim, config: ReproduceConfig) -> dict[str, Any]:
     for line in (content["verdict"], QUICK if config.quick else "", _lacking(claim, lacking), f"→ {path}"):
         if line:
             console.print(line, soft_wrap=True, markup=False)
+    if not config.quick and (line := _published(claim, path)):
+        console.print(line, soft_wrap=True, markup=False)
     if config.html is not None:
         page(claim, content).write(config.html)
         console.print(f"→ {config.html}", soft_wrap=True, markup=False)
@@ -207,6 +211,13 @@ def _content(
 def _plain(row: Row) -> dict[str, Any]:
     fields = dataclasses.asdict(row)
     return {**{key: value for key, value in fields.items() if key != "more"}, **row.more}
+
+
+def _published(claim: Claim, path: Path) -> str:
+    """Where the numbers of the project stand, for who measured beside them; empty without a checkout."""
+    theirs, told = CHECKOUT / "results" / f"{claim.name}.json", CHECKOUT / "docs" / "results.md"
+    beside = theirs.is_file() and told.is_file() and theirs.resolve() != path.resolve()
+    return f"what is measured, and the project's own numbers: {claim.name} in {told}" if beside else ""
 
 
 def _table(content: dict[str, Any]) -> Table:
