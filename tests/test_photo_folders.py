@@ -11,8 +11,8 @@ from PIL import Image
 
 from wellcond.cli import main
 from wellcond.data import files
+from wellcond.data.folders import FolderSource
 from wellcond.data.ours import told
-from wellcond.data.sources import open_source
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def test_what_gray_left_beside_a_photo_is_no_photo_to_others(folder, photo, tmp_
     assert main(["gray", str(folder / "a.png")]) == 0  # a-grayed.png, a-strip.png
     assert main(["gray", str(folder), "--out", str(tmp_path / "out")]) == 0  # a.png, a-strip.png
     shutil.copy(photo, folder / "b-strip.png")  # beside no b, and not ours
-    source = open_source(folder)
+    source = FolderSource(folder)
     assert [path.name for path in source.paths] == ["a.png", "b-strip.png"]
     assert told(source).startswith("ignored 2 of folder:photos that wellcond gray left there")
-    assert [path.name for path in open_source(tmp_path / "out").paths] == ["a.png"]
+    assert [path.name for path in FolderSource(tmp_path / "out").paths] == ["a.png"]
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -6,6 +6,7 @@ training ended with. `wellcond.evaluation` judges; this room brings it the model
 
     options     the options            subjects    a run → who is judged
     album       what was found         page, drawing    all of it on one page
+    words       what its numbers mean
 
 The pictures come from `wellcond.training`, which asks the same judges along the way.
 """
@@ -126,7 +127,7 @@ def _as_json(rows: Rows) -> str:
 
 
 def _show(path: Path, album: "Album", step: int) -> None:
-    from .album import legend
+    from .words import legend
 
     console = Console(highlight=False)
     console.print(f"{path}, step {step}, on {album.data}", markup=False, soft_wrap=True)

@@ -11,7 +11,8 @@ import numpy as np
 from .. import report
 from ..config.along import TITLES
 from . import drawing
-from .album import Album, Sight, legend
+from .album import Album, Sight
+from .words import legend
 
 MULTI = -1  # the layer that stands for multi-scale
 COLOURS = ("#3b7ddd", "#e08a2c", "#2a9d6f", "#b45cc4", "#8a94a6", "#c0392b")
