@@ -45,6 +45,15 @@ def without_plotly(page: str) -> str:
     return page.replace(get_plotlyjs(), "")
 
 
+def test_a_dash_and_the_heading_stand_where_the_numbers_do():
+    table = Table(columns=["run", "top-1"], rows=[["mae", None], ["vit", 30.0]])
+    page = Report(title="t", sections=[Section(title="s", items=[table])]).to_html()
+    assert '<th class="number">top-1</th>' in page and '<td class="number">–</td>' in page
+    assert "<th>run</th>" in page and "<td>mae</td>" in page
+    empty = Table(columns=["run"], rows=[])
+    assert "<th>run</th>" in Report(title="t", sections=[Section(title="s", items=[empty])]).to_html()
+
+
 def test_no_external_address():
     page = make_report().to_html()
     rest = without_plotly(page)

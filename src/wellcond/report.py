@@ -73,6 +73,12 @@ class Table:
     folded: str = ""
     wrap: bool = False
 
+    @property
+    def numeric(self) -> list[bool]:
+        """Of each column, whether its first value is a number: the heading and dashes stand where its numbers do."""
+        first = [next((value for value in cells if value is not None), None) for cells in zip(*self.rows, strict=True)]
+        return [isinstance(value, int | float) for value in first] or [False] * len(self.columns)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
