@@ -144,13 +144,10 @@ def check_transformer(model: nn.Module, images: torch.Tensor) -> None:
 
 def _nearest(word: str, known: list[str]) -> str:
     word = word.lower()
-    near = [name for name in known if name.startswith(word)] if len(word) > 2 else []
-    near = near or difflib.get_close_matches(word, known, n=3, cutoff=0.9)
-    if not near:  # as vit_tny, whose likeness to vit_tiny_patch16_224 the rest of that name hides
-        heads = {name[: len(word) + 1] for name in known}
-        near = [name for head in difflib.get_close_matches(word, heads, n=1, cutoff=0.85) for name in known
-                if name.startswith(head)]  # fmt: skip
-    near = (near or difflib.get_close_matches(word, known, n=3, cutoff=0.6))[:3]
-    if not near:
-        near = [name for name in known if name.startswith(word[:4])][:3]
+    heads: dict[str, list[str]] = {}  # vit_tny is like vit_tiny, which the rest of vit_tiny_patch16_224 hides
+    for name in known:
+        heads.setdefault(name[: len(word) + 1], []).append(name)
+    near = [name for head in difflib.get_close_matches(word, heads, n=1, cutoff=0.85) for name in heads[head]]
+    near = near or difflib.get_close_matches(word, known, cutoff=0.6)
+    near = (near or [name for name in known if name.startswith(word[:4])])[:3]
     return f"did you mean {' or '.join(near)}?" if near else "see timm.list_models()"
