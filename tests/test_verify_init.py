@@ -84,6 +84,16 @@ def test_the_verdict_tells_the_initializations_apart():
         assert good.value(layer, "fc1", "gain") == pytest.approx(1, rel=1e-5)
 
 
+def test_tokens_that_come_out_alike_from_the_right_weights(images):
+    """What was just done is no remedy; without it, it is the first."""
+    default = wc.cut_skips(vit(depth=12))
+    (before,) = (f for f in wc.verify_init(default, images).findings if f.kind == "rank_collapse")
+    assert "begin with wc.init_skipless_" in before.remedy
+    made = wc.verify_init(wc.init_skipless_(default, generator=torch.Generator().manual_seed(0)), images)
+    (after,) = (f for f in made.findings if f.kind == "rank_collapse")
+    assert "wc.SOAP" in after.remedy and "init_skipless_" not in after.remedy and after.text in made.verdict
+
+
 @pytest.mark.parametrize("heads", [1, 12, 48])
 def test_narrow_heads_lean_as_well(heads):
     """Swin's have 1/24 of the width: a matrix of so low a rank is never near the identity in the whole."""

@@ -64,7 +64,8 @@ def _not_finite(sites: Sites, measured: Measured) -> Iterator[Finding]:
         )
 
 
-def rank_collapse(sites: Sites) -> Iterator[Finding]:
+def rank_collapse(sites: Sites, *, initialized: bool = False) -> Iterator[Finding]:
+    """`initialized`: its weights are those of `init_skipless_` already, so that they are no remedy."""
     outputs = [place for place in sites.outputs() if min(sites.shape(place)) > 1]
     collapsed = {place[0]: reason for place in outputs if (reason := _collapse(sites, place))}
     if not collapsed:
@@ -74,6 +75,10 @@ def rank_collapse(sites: Sites) -> Iterator[Finding]:
     if first == outputs[0][0] and entry in sites.places and (reason := _collapse(sites, entry)):
         text = "The tokens are all alike before the first block: the images, or the patch embedding, are to blame."
         remedy = "Pass pictures that differ from patch to patch, and look at the weights of the patch embedding."
+    elif initialized:
+        reason = collapsed[first]
+        text = f"After block {first} its tokens come out (nearly) all alike; wc.SOAP trains such models all the same."
+        remedy = "Train it with wc.SOAP, as in cts-table1; it trained better with alpha=0.5, which leaves them alike."
     else:
         reason = collapsed[first]
         text = f"Rank collapse at block {first}: its tokens come out (nearly) all alike."

@@ -45,7 +45,8 @@ def judge(rows: list[Row], matrices: list[Matrices], *, skipless: bool, gelu: bo
     parts = list(_weights(Sites(rows), matrices, severity))
     wrong = [finding for good, finding in parts if not good]
     found = [finding for _, finding in parts]
-    depth = list(_depth(rows, matrices, severity, gelu)) if any(row.num_images for row in rows) else []
+    made = skipless and bool(matrices) and not wrong
+    depth = list(_depth(rows, matrices, severity, gelu, made)) if any(row.num_images for row in rows) else []
     verdict = _verdict(bool(matrices), wrong, depth)
     return verdict, sorted([*found, *depth], key=lambda finding: finding.severity != "warning")
 
@@ -149,8 +150,8 @@ def _gains(sites: Sites, matrices: list[Matrices], severity: str) -> tuple[bool,
     )
 
 
-def _depth(rows: list[Row], matrices: list[Matrices], severity: str, gelu: bool) -> Iterator[Finding]:
-    yield from rank_collapse(Sites([row for row in rows if row.num_images]))
+def _depth(rows: list[Row], matrices: list[Matrices], severity: str, gelu: bool, made: bool) -> Iterator[Finding]:
+    yield from rank_collapse(Sites([row for row in rows if row.num_images]), initialized=made)
     masses = [row for row in rows if (row.site, row.quantity) == ("attention", "attention_diagonal") and row.d > FLAT]
     known = [(row.layer, row.value) for row in masses if row.value is not None]
     if len(known) > 1:
