@@ -274,6 +274,48 @@ def test_images_that_require_a_gradient_are_taken_without_it():
     assert asking.grad is None
 
 
+class Student(torch.nn.Module):
+    """Beside a deeper teacher, which is not called."""
+
+    def __init__(self):
+        super().__init__()
+        self.teacher, self.student = timm.create_model("test_vit", depth=5), VIT.create()
+
+    def forward(self, x):
+        return self.student(x)
+
+
+def test_blocks_that_images_do_not_reach_are_told_and_left_out():
+    images = images_of(VIT)
+    diagnosis = wc.diagnose(Student().eval(), images, variants=False)
+    num_blocks = len(adapt(VIT.create()))
+    assert {row.layer for row in diagnosis.rows} == set(range(5, 5 + num_blocks))
+    assert "Rows of blocks 0–4: the model does not call them on images" in diagnosis.missing
+    assert {curve.layer for curve in diagnosis.jacobians} == {5 + num_blocks // 2}
+    told = wc.verify_init(Student().eval(), images)
+    assert "Logits and Jacobian: the model does not call it on images (blocks 0–4)" in told.missing
+    assert any(row.site == "jacobian" and row.layer == 5 for row in told.rows)
+
+
+class Twice(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x) + self.model(2 * x.flip(-1))
+
+
+def test_of_blocks_that_are_called_twice_rows_and_spectra_are_of_the_first_call():
+    """Rows were of the last call, spectra of both."""
+    images, model = images_of(VIT), VIT.create()
+    once, twice = (wc.diagnose(m, images, **PARTS) for m in (model, Twice(model)))
+    assert twice.rows == once.rows and twice.spectra == once.spectra
+    last = max(row.layer for row in once.rows)
+    told = f"Later calls of blocks 0–{last}: the model calls them more than once on an image; rows are of the first"
+    assert twice.missing == [told] and not once.missing
+
+
 def test_thumbnails_are_pictures_in_their_own_colours():
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)

@@ -93,6 +93,23 @@ def test_another_width_is_told_by_both_shapes(trained, tmp_path):
         load(tmp_path / "w.safetensors")
 
 
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda p: p.to(torch.int8), "int8"),
+        (lambda p: p.to(torch.complex64), "complex64"),
+        (lambda p: p.to_sparse(), r"float32 \(sparse_coo\)"),
+    ],
+)
+def test_numbers_that_no_weight_can_take_as_they_are(trained, tmp_path, change, kind):
+    """int8 of a quantized model lacks its scale, and was taken as it stands."""
+    state = trained.state_dict()
+    state["norm.weight"] = change(state["norm.weight"])
+    torch.save(state, tmp_path / "w.pth")
+    with pytest.raises(ValueError, match=rf"1 of another kind \(norm.weight is {kind} in the file, float32"):
+        load(tmp_path / "w.pth")
+
+
 def test_another_image_size_is_told_with_its_remedy(trained, tmp_path):
     save_file(trained.state_dict(), tmp_path / "w.safetensors")
     with pytest.raises(ValueError, match=r"pos_embed.*--image-size"):

@@ -130,11 +130,27 @@ def misfit(tensors: Tensors, model: nn.Module) -> str:
         for key, value in tensors.items()
         if key in own and value.shape != own[key].shape
     ]
+    kinds = [
+        f"{key} is {_kind(value)} in the file, {_kind(own[key])} in the model"
+        for key, value in tensors.items()
+        if key in own and own[key].is_floating_point() and not _is_plain(value)
+    ]
     parts = []
     for what, keys in (("missing", missing), ("unexpected", unexpected)):
         parts += [f"{len(keys)} keys {what} ({_few(keys, ', ')})"] if keys else []
     parts += [f"{len(shapes)} of another shape ({_few(shapes, '; ')})"] if shapes else []
+    parts += [f"{len(kinds)} of another kind ({_few(kinds, '; ')})"] if kinds else []
     return ", ".join(parts)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Numbers that a weight can take as they are; those of integers still lack the scale of their quantization."""
+    return tensor.is_floating_point() and tensor.layout == torch.strided
+
+
+def _kind(tensor: Tensor) -> str:
+    words = str(tensor.dtype).removeprefix("torch.")
+    return words if tensor.layout == torch.strided else f"{words} ({str(tensor.layout).removeprefix('torch.')})"
 
 
 def _few(words: list[str], separator: str) -> str:

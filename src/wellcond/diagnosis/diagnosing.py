@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from wellcond.blocks import adapt
+from wellcond.blocks.adapted import Adapted
 from wellcond.diagnosis.advice import advise, check_target
 from wellcond.diagnosis.findings import findings
 from wellcond.diagnosis.jacobians import attention_curves
@@ -60,19 +61,21 @@ def diagnose(
     with kept(model):
         measured = measure(model, stream, tokens=tokens, spectra=True)
         first = torch.cat(stream.first)
-        missing = _without_maps(measured) + _single_tokens(measured)
+        blocks = adapt(model, stream.fitted(first[:2]))
+        missing = _calls(measured, blocks, tokens) + _without_maps(measured) + _single_tokens(measured)
         cut, why = skip_variants(model, stream.fitted(first), tokens) if variants else ({}, [])
         missing += why
         patch_size, graying, why = _patches(model)
         curves, why_not = [], []
         if jacobian:
-            curves, why_not = attention_curves(model, stream.fitted(first[:1]), None if graying else patch_size)
+            reached, patches = {row.layer for row in measured.rows}, None if graying else patch_size
+            curves, why_not = attention_curves(model, stream.fitted(first[:1]), patches, reached)
         missing += (why if jacobian or advice else []) + why_not
         if jacobian and graying:
             missing.append(f"Jacobians of grayed images: the model grays its input already ({graying})")
         advised, why = _advice(first, patch_size, target) if advice else (None, [])
         missing += why
-        attends = any(block.attends for block in adapt(model, stream.fitted(first[:2])))
+        attends = any(block.attends for block in blocks)
     arithmetic = stream.arithmetic
     return Diagnosis(
         model=name or name_of(model),
@@ -165,6 +168,17 @@ def _advice(
         return advise(images, patch_size, target), []
     except ValueError as error:
         return None, [f"Advice on graying: {error}"]
+
+
+def _calls(measured: Measured, blocks: list[Adapted], tokens: str) -> list[str]:
+    """Blocks that a pass does not call once: those of a teacher beside its student, or shared between depths."""
+    due = {layer for layer, block in enumerate(blocks) if tokens == "all" or block.carries_patches}
+    never = sorted(due - {row.layer for row in measured.rows})
+    said = [f"Rows of {blocks_in_words(never)}: the model does not call them on images"] if never else []
+    if measured.repeated:
+        words = blocks_in_words(sorted(measured.repeated))
+        said.append(f"Later calls of {words}: the model calls them more than once on an image; rows are of the first")
+    return said
 
 
 def _without_maps(measured: Measured) -> list[str]:

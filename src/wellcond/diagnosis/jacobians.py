@@ -24,10 +24,11 @@ LARGE = 65_536  # inputs; from there on half the steps: a step costs as much as 
 
 
 def attention_curves(
-    model: nn.Module, image: Tensor, patch_size: tuple[int, int] | None
+    model: nn.Module, image: Tensor, patch_size: tuple[int, int] | None, reached: set[int]
 ) -> tuple[list[JacobianCurve], list[str]]:
     """(curves of the block in the middle, why some are missing) for one image (1, C, H, W) as the model takes it.
 
+    `reached`: the layers that images come to; a model may hold another that it does not call, such as a teacher.
     Without a patch size there is only the curve of the image as it is. The model must be kept by the caller.
     """
     images = [image]
@@ -39,7 +40,7 @@ def attention_curves(
             settings += GRAYINGS
         except ValueError as error:
             missing.append(f"Jacobians of grayed images: {error}")
-    layer, block = middle_block(adapt(model, image))
+    layer, block = middle_block(adapt(model, image), reached)
     where = f"Jacobian of the attention of block {layer}"
     if block is None:
         return [], ["Jacobian: no block has attention that reads normalised tokens and writes to all of them"]
@@ -53,13 +54,13 @@ def attention_curves(
     return [_curve(spectrum, i, layer, *setting) for i, setting in enumerate(settings)], missing
 
 
-def middle_block(blocks: list[Adapted]) -> tuple[int, Adapted | None]:
+def middle_block(blocks: list[Adapted], reached: set[int]) -> tuple[int, Adapted | None]:
     """(layer, block) in the middle of those that have attention on a normalised input; (-1, None) without any.
 
     Class-attention stages write to one token; blocks that normalise after the branch, or not at all, have no
     normalised input.
     """
-    fit = [i for i, block in enumerate(blocks) if block.reads_normalised and block.carries_patches]
+    fit = [i for i in sorted(reached) if blocks[i].reads_normalised and blocks[i].carries_patches]
     return (fit[len(fit) // 2], blocks[fit[len(fit) // 2]]) if fit else (-1, None)
 
 

@@ -41,6 +41,7 @@ class Prober:
         self.row_sums: dict[int, Tensor] = {}  # layer → gap of its maps, not yet looked at
         self.if_refused: dict[int, str] = {}  # layer → what to say if it is too large
         self.no_map: dict[int, str] = {}  # layer → why it has no attention map
+        self.repeated: set[int] = set()  # layers called again on the same images, of which the first call counts
         self.last: tuple[Tensor, int, dict[str, Tensor]] | None = None
 
     def begin(self, blocks: list[Adapted], num_prefix: list[int]) -> None:
@@ -89,6 +90,9 @@ class Prober:
             self._keep((layer, f"head_{head}"), A, {name: values[:, head] for name, values in found.items()})
 
     def _keep(self, place: Place, X: Tensor, found: dict[str, Tensor]) -> None:
+        if any((place, name) in self.batch for name in found):
+            self.repeated.add(place[0])
+            return
         shape = (X.shape[-2], X.shape[-1])
         if self.shapes.setdefault(place, shape) != shape:
             raise ValueError(
@@ -138,6 +142,7 @@ class Prober:
             spectra=[self.spectra[place].spectrum(*place, *self.shapes[place]) for place in places],
             not_finite={place: count for place, count in broken if count and is_token_site(place[1])},
             no_map=self.no_map,
+            repeated=self.repeated,
         )
 
     def _row(self, place: Place, name: str) -> Row:

@@ -80,6 +80,7 @@ class Measured:
     spectra: list[SiteSpectrum]
     not_finite: dict[Place, int]  # images that hold NaN or inf there, where there are any
     no_map: dict[int, str]  # layer → why it has no attention map
+    repeated: set[int] = field(default_factory=set)  # layers called more than once on an image; rows are of the first
 
 
 @dataclass

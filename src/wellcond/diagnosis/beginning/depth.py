@@ -34,9 +34,13 @@ def depth_rows(
     blocks = adapt(model, images[:2])
     with torch.no_grad(), record(model) as sites:
         model(images[:NUM_IMAGES])
-    large = sites[0, "sab_in"][0].numel() > LARGE
-    chosen = {0, len(blocks) // 2, len(blocks) - 1} if large else set(range(len(blocks)))
+    reached = sorted(layer for layer, site in sites if site == "sab_in")
+    large = sites[reached[0], "sab_in"][0].numel() > LARGE
+    chosen = {reached[0], reached[len(reached) // 2], reached[-1]} if large else set(reached)
     for layer, (block, own) in enumerate(zip(blocks, matrices, strict=True)):
+        if layer not in reached:
+            missing.setdefault("Logits and Jacobian: the model does not call it on images", []).append(layer)
+            continue
         if not block.reads_normalised:
             missing.setdefault("Logits and Jacobian: the norm comes after the branch", []).append(layer)
             continue
