@@ -89,6 +89,7 @@ def changed(real, tmp_path, change):
         (lambda c: c["rows"][3].update(value="high"), r"b\.json.*diagnosis\.rows\[3\]\.value is 'high'"),
         (lambda c: c["rows"][0].pop("layer"), r"b\.json.*rows\[0\] needs layer"),
         (lambda c: c["rows"][0].update(layers=1), r"rows\[0\] has no field 'layers'; did you mean 'layer'"),
+        (lambda c: c.update(FORMAT="1"), "diagnosis has no field 'FORMAT'; it has model, num_images"),
         (lambda c: c.update(rows=7), r"diagnosis\.rows is 7; expected list"),
         (lambda c: c.update(image_size=[1, 2, 3]), r"image_size is \[1, 2, 3\]"),
         (lambda c: c["rows"][0].update(num_images=True), r"num_images is True"),

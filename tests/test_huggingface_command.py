@@ -1,6 +1,7 @@
 """`wellcond diagnose` of saved models: folders of transformers, pushed runs; offline, and every mistake one line."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,43 @@ def test_its_weights_and_its_pictures_are_the_saved_ones():
     seen = Preprocessing(loaded)
     assert (list(seen.size), seen.mean, seen.std) == ([32, 32], (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     assert loaded.config._attn_implementation == "sdpa" and not loaded.training
+
+
+def test_a_picture_is_as_wide_as_its_config_says():
+    VIT.create(image_size=[32, 48]).save_pretrained("saved")
+    assert main(["diagnose", "hf:saved", *FEW]) == 0
+    assert found()["image_size"] == [32, 48]
+
+
+def test_a_processor_that_does_not_normalise():
+    VIT.create().save_pretrained("saved")
+    ViTImageProcessor(do_normalize=False).save_pretrained("saved")
+    seen = Preprocessing(load_model(DiagnoseConfig(model="hf:saved"))[0])
+    assert (seen.mean, seen.std) == ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("config.json", {"num_hidden_layers": 9}, r"layers\.\d\.\S+ is missing; .*; …; fetch or save it again"),
+        ("config.json", {"intermediate_size": 20}, r"fc1.bias is \d+ in the file, 20 by its config"),
+        ("preprocessor_config.json", {"image_mean": [0.5]}, r"has image_mean \[0.5\]; it must be a number for each"),
+    ],
+)
+def test_weights_and_moments_that_are_not_those_of_its_files(file, change, said, capsys):
+    """transformers draws the weights of layers that the file has not, and they were measured as saved ones."""
+    VIT.create().save_pretrained("saved")
+    ViTImageProcessor().save_pretrained("saved")
+    path = Path("saved") / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert main(["diagnose", "hf:saved", *FEW]) == 2
+    assert re.search(said, capsys.readouterr().err.strip()) and not Path("found.json").exists()
+
+
+def test_a_model_of_another_number_of_channels(capsys):
+    VIT.create(num_channels=1).save_pretrained("saved")
+    assert main(["diagnose", "hf:saved", *FEW]) == 2
+    assert "the model takes 1 channels, and pictures have 3" in capsys.readouterr().err
 
 
 def test_changes_are_made_to_it_as_to_others(capsys):

@@ -101,9 +101,10 @@ def _of_transformers(
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            model = transformers.AutoModel.from_pretrained(
+            model, loaded = transformers.AutoModel.from_pretrained(
                 where, revision=revision or "main", local_files_only=Path(where).is_dir(), use_safetensors=True,
                 trust_remote_code=False, attn_implementation="sdpa", dtype=torch.float32,
+                output_loading_info=True, ignore_mismatched_sizes=True,  # told by `_check_whole` by their names
             )  # fmt: skip
     except Exception as error:  # of the network, of the file, of the config
         why = first_line(error)
@@ -112,11 +113,34 @@ def _of_transformers(
         talk.set_verbosity(verbosity)
         if bar:
             talk.enable_progress_bar()
+    _check_whole(config.model, loaded)
     size = described.get("image_size", model.config.image_size)
-    side = size if isinstance(size, int) else max(size)
-    mean, std = processor.get("image_mean", IMAGENET_MEAN), processor.get("image_std", IMAGENET_STD)
+    height, width = (size, size) if isinstance(size, int) else size
+    channels = model.config.num_channels
+    mean, std = _moments(config.model, processor) if channels == 3 else (IMAGENET_MEAN, IMAGENET_STD)
     shown = {"crop_pct": _crop(processor), "interpolation": _RESAMPLING.get(processor.get("resample", 3), "bicubic")}
-    return _seeing(model.eval(), side, mean, std, **shown)
+    return _seeing(model.eval(), height, mean, std, input_size=(channels, height, width), **shown)
+
+
+def _check_whole(name: str, loaded: dict[str, Any]) -> None:
+    """ValueError where weights are not those of the config: transformers draws what is missing, a pooler rightly."""
+    found = [f"{key} is missing" for key in loaded["missing_keys"] if not key.startswith("pooler.")]
+    for key, given, own in loaded["mismatched_keys"]:
+        found.append(f"{key} is {'×'.join(map(str, given))} in the file, {'×'.join(map(str, own))} by its config")
+    if found:
+        said = "; ".join(sorted(found)[:3]) + ("; …" if len(found) > 3 else "")
+        raise ValueError(f"{name!r} has other weights than its {CONFIG} says: {said}; fetch or save it again")
+
+
+def _moments(name: str, processor: dict[str, Any]) -> tuple[Any, Any]:
+    """Mean and deviation by which its processor normalises."""
+    if not processor.get("do_normalize", True):
+        return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    mean, std = processor.get("image_mean", IMAGENET_MEAN), processor.get("image_std", IMAGENET_STD)
+    for word, of in (("image_mean", mean), ("image_std", std)):
+        if not (isinstance(of, list | tuple) and len(of) == 3 and all(isinstance(v, int | float) for v in of)):
+            raise ValueError(f"{PROCESSOR} of {name!r} has {word} {of!r}; it must be a number for each of 3 channels")
+    return mean, std
 
 
 def _crop(processor: dict[str, Any]) -> float:

@@ -123,10 +123,11 @@ def _brief(value: Any) -> str:
 
 def _decode_dataclass(value: dict[str, Any], kind: type, where: str) -> Any:
     hints = typing.get_type_hints(kind)
+    known = [field.name for field in dataclasses.fields(kind)]
     for name in value:
-        if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(hints)}"
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
             raise ValueError(f"{where} has no field {name!r}{hint}")
     required = {
         f.name
