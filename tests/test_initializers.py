@@ -341,6 +341,17 @@ def test_weights_that_are_computed_are_refused_where_they_would_be_written(wrap,
     assert wc.verify_init(model).rows, "they can be read"
 
 
+@pytest.mark.parametrize("part", ["attn.qkv", "attn.proj", "mlp.fc1"])
+def test_layers_inside_an_adapter_are_refused(part):
+    """As of low-rank adapters, whose product is not the weight alone."""
+    model = vit()
+    block = model.blocks[1]
+    block.set_submodule(part, nn.Sequential(block.get_submodule(part)))
+    for ask in (wc.init_skipless_, wc.mimetic_, wc.verify_init):
+        with pytest.raises(ValueError, match=r"'blocks\.1'.*its layer Sequential is no nn.Linear; adapters and quant"):
+            ask(model)
+
+
 def test_weights_without_numbers_are_refused():
     with torch.device("meta"):
         model = vit()

@@ -134,6 +134,8 @@ def _matrices(name: str, block: Any) -> Matrices:
 
 def weight(layer: Any) -> Tensor:
     """Of a linear layer or of a 1 × 1 convolution, (out, in), a view."""
+    if not isinstance(layer, nn.Linear | nn.Conv2d):
+        raise _Unfit(f"its layer {type(layer).__name__} is no nn.Linear; adapters and quantization come after this")
     w = layer.weight.detach()
     return w[:, :, 0, 0] if w.ndim == 4 else w
 
