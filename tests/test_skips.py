@@ -9,8 +9,9 @@ import pytest
 import timm
 import torch
 from block_cases import CAIT, CONVMIXER, VIT, XCIT, blocks_of, images_of
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
-from wellcond.blocks import adapt, adapted_blocks, record
+from wellcond.blocks import adapt, adapted_blocks, find_blocks, record
 from wellcond.skips import cut_skips, restore_skips, set_gains
 
 CUT = {"attention": 0.0, "mlp": 0.0, "lpi": 0.0}
@@ -127,6 +128,23 @@ def test_models_that_cannot_be_adapted_are_refused_whole(name, options, reason):
     with pytest.raises(ValueError, match=reason), record(model):
         pass
     assert [type(module) for module in model.modules()] == kinds
+
+
+@pytest.mark.parametrize("first", ["cut", "wrapped"])
+def test_blocks_inside_a_wrapper_are_found(first):
+    """A wrapper of checkpointing shows the members of its block, and was taken for a block of no known family."""
+    images, model = images_of(VIT), VIT.create()
+    want = cut_skips(VIT.create())(images)
+    plain = type(model.blocks[0])
+    for step in (first, {"cut": "wrapped", "wrapped": "cut"}[first]):
+        if step == "cut":
+            cut_skips(model)
+        else:
+            apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, plain))
+    assert torch.equal(model(images), want)
+    assert len(adapted_blocks(model)) == len(find_blocks(model)) == len(model.blocks)
+    restore_skips(model)
+    assert torch.equal(model(images), VIT.create()(images)) and not adapted_blocks(model)
 
 
 def test_a_forward_on_the_instance_is_refused():

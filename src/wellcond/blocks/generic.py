@@ -49,7 +49,8 @@ class _NoTensor(Exception):
 
 
 def looks_like_a_block(module: nn.Module) -> bool:
-    return all(isinstance(getattr(module, name, None), nn.Module) for name in ("norm1", "attn", "norm2", "mlp"))
+    """By what it holds: wrappers (of checkpointing, of FSDP) answer to the names of the block inside."""
+    return all(module._modules.get(name) is not None for name in ("norm1", "attn", "norm2", "mlp"))
 
 
 def prove(model: nn.Module, blocks: dict[str, nn.Module], images: Tensor) -> dict[str, type[Adapted]]:
