@@ -42,6 +42,11 @@ BAD = {
     "steps": (lambda f, X: jacobian_spectrum(f, X, max_steps=0), "max_steps=0"),
     "tolerance": (lambda f, X: jacobian_spectrum(f, X, tolerance=2.0), "tolerance=2.0"),
     "dropout": (lambda f, X: jacobian_spectrum(nn.Dropout(0.5), X), "two answers.*eval"),
+    "batch norm in train mode": (
+        lambda f, X: jacobian_spectrum(torch.nn.BatchNorm1d(len(X), dtype=X.dtype), torch.stack([X, X])),
+        "as batch normalisation does in train mode",
+    ),
+    "in place": (lambda f, X: jacobian_spectrum(lambda X: X.mul_(2), X), "writes into its input"),
     "mixed images": (lambda f, X: jacobian_spectrum(lambda X: X - X.mean(0), torch.stack([X, X])), "mixes the images"),
     "cut backward": (lambda f, X: jacobian_spectrum(Cut.apply, X, "lanczos"), "inconsistent"),
 }

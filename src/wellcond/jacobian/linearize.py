@@ -25,7 +25,7 @@ class Products:
         self.f, self.X = f, X
         self.B = X.shape[0] if X.ndim == 3 else 1
         with plain_arithmetic(X.device):
-            Y, pull = vjp(f, X)[:2]
+            Y, pull = _pulled(f, X)
             _check_output(X, Y)
             self.Y, self._pull, self._push = Y, pull, None
             with contextlib.suppress(RuntimeError):  # NotImplementedError is one: no second reverse
@@ -134,6 +134,18 @@ def separate(products: Products, dim: int, generator: torch.Generator) -> bool:
             if (gradient * ~chosen).count_nonzero():
                 return False
     return True
+
+
+def _pulled(f: Map, X: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
+    try:
+        return vjp(f, X)[:2]
+    except RuntimeError as error:
+        if "in-place operation" not in str(error):
+            raise
+        raise ValueError(
+            "f writes into its input, or into a buffer as batch normalisation does in train mode, so it cannot be "
+            "differentiated; call model.eval(), or write f without operations in place"
+        ) from error
 
 
 class _Holder(nn.Module):
