@@ -203,3 +203,8 @@ def test_print_and_rich(monkeypatch, capsys):
 def test_a_diagnosis_is_frozen(real):
     with pytest.raises(dataclasses.FrozenInstanceError):
         real.model = "other"
+
+
+def test_a_path_is_no_diagnosis_to_compare_with(real, tmp_path):
+    with pytest.raises(ValueError, match=r"compare is 'before.json'; pass a diagnosis, e.g. Diagnosis.from_json"):
+        real.to_html(tmp_path / "page.html", "before.json")

@@ -341,6 +341,7 @@ def test_misuse_is_one_line():
         (model, {"keep": 0}, "keep=0"),
         (model, {"budget": 0}, "budget=0"),
         (model, {"images": 0}, "images=0"),
+        (model, {"images": [torch.zeros(2, 3, 32, 32)]}, "images is a list; pass a number"),
         (model, {"images": torch.zeros(3, 32, 32)}, r"\(3, 32, 32\)"),
         (model, {"images": "photo.png"}, r"photo\.png"),
         (model, {"quantities": ["kapa"]}, "'kapa'"),

@@ -130,6 +130,8 @@ class Diagnosis(Stored):
         """Write one offline page; with `compare` both diagnoses side by side. Returns where it is."""
         from wellcond.diagnosis import page
 
+        if not isinstance(compare, Diagnosis | None):
+            raise ValueError(f"compare is {str(compare)!r}; pass a diagnosis, e.g. Diagnosis.from_json(path)")
         return page.build(self, compare).write(Path(path))
 
     def __str__(self) -> str:

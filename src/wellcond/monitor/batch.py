@@ -47,7 +47,8 @@ def _nothing_kept() -> Any:
 def check(images: Any, model: nn.Module) -> Tensor:
     """The user's own images, copied; ValueError if they are none, or none that the model takes."""
     if not isinstance(images, Tensor) or images.ndim != 4 or not len(images):
-        what = f"of shape {tuple(images.shape)}" if isinstance(images, Tensor) else repr(images)
+        what = repr(images) if isinstance(images, str) else f"a {type(images).__name__}"
+        what = f"of shape {tuple(images.shape)}" if isinstance(images, Tensor) else what
         raise ValueError(f"images is {what}; pass a number of images, or a tensor of them (B, C, H, W)")
     check_images(model, images)
     return images.detach().clone()
